@@ -127,7 +127,7 @@ class Groups:
     def _poll(self) -> None:
         while not self._is_over.is_set():
             for member in self._all():
-                member.poll()
+                member.poll_some()
 
 
 def _repeated(times: Counter[bytes]) -> list[tuple[bytes, int]]:

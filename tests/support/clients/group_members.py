@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+SOME_RECORDS = 500
+POLL_S = 0.05
 _REFUSED_IN_REBALANCES = (
     "ILLEGAL_GENERATION",
     "REBALANCE_IN_PROGRESS",
@@ -39,10 +41,18 @@ class GroupMember:
 
     def poll(self) -> int:
         """Read the available records; returns the number of records so far."""
-        while (message := self.consumer.poll(0.05)) is not None:
-            if message.error() is None:
-                self.values.append(message.value() or b"")
+        while self.poll_some():
+            pass
         return len(self.values)
+
+    def poll_some(self) -> int:
+        """Read up to `SOME_RECORDS` records; returns the number of messages. For members under a
+        load, whose records never end.
+        """
+        messages = self.consumer.consume(SOME_RECORDS, POLL_S)
+        values = [message.value() or b"" for message in messages if message.error() is None]
+        self.values.extend(values)
+        return len(messages)
 
     def try_commit(self) -> None:
         """Commit the position; in a rebalance the commit may be refused, and another member reads

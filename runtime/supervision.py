@@ -18,6 +18,7 @@ them. Errors that escape a callback, a thread or a task without an owner are cou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -122,18 +123,20 @@ def in_background(kind: str, work: Coroutine[Any, Any, ResultT], *, name: str = 
     return task
 
 
-async def finished(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """The result of work that goes on to its end when the caller is cancelled; the caller ends
-    after it. Use it for a change that must not stop half way.
+async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
+    """Wait for work that must not stop half way, or that no task can stop (a thread), and return
+    its result. A cancelled caller gets CancelledError only when the work has ended, so a stop that
+    waits for its tasks waits for that work too.
     """
-    task = asyncio.get_running_loop().create_task(work)
     try:
-        return await asyncio.shield(task)
+        # without a shield the work would be cancelled, while its thread continues unseen
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
-        if not task.done():
-            await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a change failed whose caller was cancelled", exc_info=error)
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
         raise
 
 

@@ -20,8 +20,8 @@ from msgspec import Struct
 from broker.log.directories.folder import Folder
 from broker.log.errors import StorageError, storage_errors
 from broker.log.segments.segment import Segment
-from broker.log.threads import to_its_end
 from runtime.disk import Disk, write_file
+from runtime.supervision import to_its_end
 
 
 class FlushWork(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,11 @@ Callers: broker/log/*, broker/replication/replicas.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
+
+from runtime.supervision import to_its_end
 
 ResultT = TypeVar("ResultT")
 
@@ -21,23 +22,5 @@ _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="log-files")
 
 
 async def in_thread(work: Callable[[], ResultT]) -> ResultT:
-    """Do the work in a thread and return its result; see `to_its_end`."""
+    """Do the work in a thread and return its result. A cancelled caller waits for its end."""
     return await to_its_end(asyncio.get_running_loop().run_in_executor(_pool, work))
-
-
-async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
-    """Wait for work that may have a thread under way, and return its result.
-
-    A thread cannot be cancelled: a cancelled task raises CancelledError only when the work has
-    ended. So a stop that waits for its tasks waits for their disk work too.
-    """
-    try:
-        # without a shield the future would be cancelled while the thread continues unseen
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
-        raise

@@ -37,7 +37,7 @@ from broker.replication.replicas import Replicas
 from broker.site.control_doors import DescribeGroups, Handover
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
-from runtime.supervision import finished, in_background, note_death
+from runtime.supervision import in_background, note_death, to_its_end
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
 from wire.control.cluster_pb2 import LinkRecord
@@ -98,7 +98,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         # the same object: nothing changed, so listeners need not run
         if image is before:
             return []
-        return await finished(self._apply(before, image))
+        return await to_its_end(in_background("change of roles", self._apply(before, image)))
 
     async def _apply(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
         change = difference(before, image)

@@ -30,7 +30,7 @@ from dr.drill.plan.fault_verbs import (
     Terminate,
 )
 from dr.drill.steps.serving import Serving
-from dr.drill.steps.waiting import to_its_end
+from dr.drill.steps.waiting import in_thread
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 
@@ -52,13 +52,13 @@ class FaultSteps:
         """Execute the step; returns the names of its targets."""
         match step:
             case Cut() | Slow() | Reset() | Heal():
-                return await to_its_end(self._line_step, step)
+                return await in_thread(self._line_step, step)
             case Kill() | Terminate() | Stop() | Resume() | Start():
                 return await self._process_step(step)
             case FillDisk() | FreeDisk():
-                return await to_its_end(self._disk_step, step)
+                return await in_thread(self._disk_step, step)
             case StepClock() | BreakNames():
-                return await to_its_end(self._host_step, step)
+                return await in_thread(self._host_step, step)
             case _:
                 assert_never(step)
 
@@ -109,10 +109,10 @@ class FaultSteps:
         match step:
             case Kill():
                 self._begin_fault(step.title)
-                await to_its_end(self.processes.kill, aimed, may_stay_down=step.may_stay_down)
+                await in_thread(self.processes.kill, aimed, may_stay_down=step.may_stay_down)
             case Terminate():
                 self._begin_fault(step.title)
-                await to_its_end(
+                await in_thread(
                     self.processes.terminate, aimed, timeout_ms=step.within, may_stay_down=step.may_stay_down
                 )
             case Stop():
@@ -122,7 +122,7 @@ class FaultSteps:
                 self.processes.resume(aimed)
                 self._end_faults(lambda fault: fault.title == f"stop {step.process or f'site {step.site}'}")
             case Start():
-                await to_its_end(self.processes.start, aimed)
+                await in_thread(self.processes.start, aimed)
                 await self.serving.wait(aimed, within_ms=step.within, what=step.title)
                 self._end_faults(lambda fault: fault.title.endswith(step.process or f"site {step.site}"))
             case _:

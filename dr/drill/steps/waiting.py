@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from runtime.process import OperationalFailure
+from runtime.supervision import to_its_end
 
 POLL_S = 0.1
 
@@ -14,17 +15,13 @@ Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
 
-async def to_its_end(
+async def in_thread(
     work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
 ) -> Outcome:
     """Run a function in a thread and wait for its end even if the step is cancelled. Otherwise the
     thread could inject a fault after everything was restored.
     """
-    working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
-    try:
-        return await asyncio.shield(working)
-    finally:
-        await asyncio.wait([working])
+    return await to_its_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings)))
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, within_ms: int, what: str) -> None:

@@ -10,18 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._scram import (
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
 
 from dr.sites.core.access_rules import problem_key
 from mirror.link.core.link_roles import LinkRole
 from mirror.topics.access_sync import AccessSync
 from runtime.clock import SystemClock
+from tests.support.embedded.site_access import add_user, remove_user
 from tests.support.memory.shared_access import MemorySharedAccess
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.site_broker import SiteBroker
@@ -67,17 +61,6 @@ async def set_quota(site: SiteBroker, value: float | None) -> None:
     else:
         change.set["producer_byte_rate"] = value
     await site.broker.controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
-
-
-def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
-    """Add a user by librdkafka's admin client."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    mechanism = ScramMechanism.SCRAM_SHA_256
-    change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), b"secret")
-    if is_removed:
-        change = UserScramCredentialDeletion(user, mechanism)
-    for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(120)
 
 
 def sync(
@@ -144,7 +127,7 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
             assert b.broker.cluster.image.quotas == {}
             await access.round()
             assert access.problems == {}
-            await asyncio.to_thread(add_user, a.bootstrap, "alice", is_removed=True)
+            await asyncio.to_thread(remove_user, a.bootstrap, "alice")
             await access.round()
             assert b.broker.cluster.image.scram_users.keys() == {"standby-only"}
             link.role = LinkRole.TURNED

@@ -16,7 +16,7 @@ and a planned move compares them with the fenced source's (`wire/rules/access_di
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -120,10 +120,11 @@ class AccessSync:
         if theirs is None or actual is None:
             end = "source" if theirs is None else "standby"
             raise KafkaClientError(f"the {end} has no authorizer, the other site has one")
-        wanted = {one: value for one, value in theirs.items() if not self._is_excluded(part.principal(one))}
+        # Excluded at both ends: what was carried before the exclusion is not removed by it.
+        wanted, present = self._not_excluded(part, theirs), self._not_excluded(part, actual)
         shared = self._shared.of(part.name) | self._carried_keys.get(part.name, frozenset())
         key = partial(rule_key, part.name)
-        to_set, to_remove, keys = access_changes(wanted, actual=actual, shared=shared, key=key)
+        to_set, to_remove, keys = access_changes(wanted, actual=present, shared=shared, key=key)
         # The keys are stored before the rules: a daemon that is killed in between must not leave
         # rules at the target that nothing removes.
         unstored = await self._keep(part, shared | keys, epoch=epoch)
@@ -150,6 +151,9 @@ class AccessSync:
         if not self._has_warned_of_many_rules:
             _log.warning("rules that are removed while no mirror runs will stay at the standby", reason=reason)
         self._has_warned_of_many_rules = True
+
+    def _not_excluded(self, part: AccessPart[Any, Any], rules: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {one: value for one, value in rules.items() if not self._is_excluded(part.principal(one))}
 
     def _is_excluded(self, principal: str) -> bool:
         return bool(principal) and any(re.fullmatch(pattern, principal) for pattern in self._excluded_principals)

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +65,12 @@ async def set_quota(site: SiteBroker, value: float | None) -> None:
 
 
 def sync(
-    source: KafkaClient, target: KafkaClient, link: Any, *, shared: MemorySharedAccess | None = None
+    source: KafkaClient,
+    target: KafkaClient,
+    link: Any,
+    *,
+    shared: MemorySharedAccess | None = None,
+    excluded: Sequence[str] = ("User:local.*",),
 ) -> AccessSync:
     return AccessSync(
         source=source,
@@ -73,7 +79,7 @@ def sync(
         shared=shared or MemorySharedAccess(),
         clock=SystemClock(),
         interval_ms=100,
-        excluded_principals=("User:local.*",),
+        excluded_principals=excluded,
     )
 
 
@@ -130,6 +136,10 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
             await asyncio.to_thread(remove_user, a.bootstrap, "alice")
             await access.round()
             assert b.broker.cluster.image.scram_users.keys() == {"standby-only"}
+            await sync(source, target, link, shared=shared, excluded=("User:local.*", "User:alice")).round()
+            assert await describe_acls(target, AclFilter()) == {carried, standbys}, (
+                "rules of a principal that is excluded later are left alone"
+            )
             link.role = LinkRole.TURNED
             await delete_acls(source, [exactly(carried)])
             await access.round()

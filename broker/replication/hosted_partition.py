@@ -209,8 +209,7 @@ class HostedPartition:
         """PartitionFailure unless a consumer may read this copy of a standby: it has a replica
         here, and the client knows the leader epoch of the active site.
         """
-        if not (self.state.is_leader or self.state.is_follower):
-            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        self.check_replica_here()
         _check_epoch(current_leader_epoch, active_leader_epoch)
 
     def check_readable(self, replica_id: int) -> None:
@@ -231,10 +230,14 @@ class HostedPartition:
 
     def check_readable_here(self) -> None:
         """Like `check_readable`, for a client that may also read from a follower (KIP-392)."""
-        if not (self.state.is_leader or self.state.is_follower):
-            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        self.check_replica_here()
         if self.read_error is not ErrorCode.none:
             raise PartitionFailure(self.read_error)
+
+    def check_replica_here(self) -> None:
+        """PartitionFailure unless this broker leads or follows the partition."""
+        if not (self.state.is_leader or self.state.is_follower):
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
 
     def check_writable(self, acks: int, *, passes_fence: bool = False) -> None:
         """PartitionFailure unless a client may append here with these acks; `passes_fence` where

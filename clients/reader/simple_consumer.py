@@ -82,23 +82,32 @@ async def fetch_at_leader(
     (KIP-124): that is not an error, and the same fetch is repeated after that time.
     """
     topic, partition = place
-    leader = await client.leader(topic, partition)
-    known = client.cluster.topics.get(topic)
-    wanted = PartitionToFetch(partition, offset, max_bytes, leader_epoch)
-    request = FetchRequest(
-        [TopicToFetch(topic, None if known is None else known.topic_id, [wanted])],
+    limits = FetchRequest(
+        [],
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation_level,
         replica_id=replica_id,
     )
+    wanted = PartitionToFetch(partition, offset, max_bytes, leader_epoch)
+    return await fetch_at_node(client, await client.leader(topic, partition), topic, wanted, limits)
+
+
+async def fetch_at_node(
+    client: KafkaClient, node: int, topic: str, wanted: PartitionToFetch, limits: FetchRequest
+) -> PartitionFetched:
+    """Like `fetch_at_leader`, at a broker that the caller chooses; `limits` is a request without
+    topics.
+    """
+    known = client.cluster.topics.get(topic)
+    request = limits._replace(topics=[TopicToFetch(topic, None if known is None else known.topic_id, [wanted])])
     try:
-        response = await client.fetch(leader, request)
-        # the quota refused the fetch, not the leader: no other leader and no retry budget is needed
+        response = await client.fetch(node, request)
+        # the quota refused the fetch, not the broker: no other one and no retry budget is needed
         while is_throttled_away(response):
             await asyncio.sleep(response.throttle_time_ms / 1000)
-            response = await client.fetch(leader, request)
+            response = await client.fetch(node, request)
     except TRANSIENT:
         client.forget_leaders([topic])
         raise
@@ -106,8 +115,8 @@ async def fetch_at_leader(
     code = error_code(response.error_code or (fetched.error_code if fetched is not None else 0))
     if code or fetched is None:
         client.forget_leaders([topic])
-        message = f"{topic}-{partition} at offset {offset}"
-        raise broker_error(code or ErrorCode.unknown_server_error, message=message, node=f"node {leader}", api_key=1)
+        message = f"{topic}-{wanted.partition_index} at offset {wanted.fetch_offset}"
+        raise broker_error(code or ErrorCode.unknown_server_error, message=message, node=f"node {node}", api_key=1)
     return fetched
 
 

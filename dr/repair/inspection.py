@@ -15,8 +15,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, fetch_at_node, records_of
 from dr.proof.site_digests import SiteDigests
+from dr.repair.core.leaders import damaged_batches, judge_leader
 from dr.repair.core.orders import Judged, LogBatch, LogPart, RepairSides, ReplaceBatch, judge_partition
 from dr.repair.core.suspects import Suspect
 from runtime.process import OperationalFailure
@@ -24,8 +25,9 @@ from runtime.retries import jittered_backoff
 from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch
 from wire.client.requests.range_digest_requests import RangeQuery
-from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, REPLICA_READER, PartitionKey
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of one read from a site."""
@@ -55,10 +57,12 @@ async def judged_offsets(
         mine = await _part(active, key, at, last + 1)
         end = last + 1 if mine.broken_at >= 0 or not mine.batches else mine.batches[-1].last_offset + 1
         copy = await _part(standby, key, at, end)
+        mine, orders = await _healed_by_followers(active, key, mine)
+        copy, more = await _healed_by_followers(standby, key, copy)
         if not mine.batches and mine.broken_at < 0 and copy.batches:
             end = copy.batches[-1].last_offset + 1
         judged = judge_partition(*key, mine, copy, sides)
-        found += judged
+        found += [*orders, *more, *judged]
         if any(not isinstance(one, ReplaceBatch) for one in judged) or not (mine.batches or copy.batches):
             break
         at = end
@@ -71,6 +75,40 @@ async def batch_at(site: Site, key: PartitionKey, offset: int) -> LogBatch | Non
     """
     part = await _part(site, key, offset, offset + 1)
     return next((batch for batch in part.batches if batch.base_offset == offset), None)
+
+
+async def _healed_by_followers(site: Site, key: PartitionKey, part: LogPart) -> tuple[LogPart, list[ReplaceBatch]]:
+    """The leader's part after its damaged batches are replaced by those of followers of its site,
+    and the orders for that.
+    """
+    damaged = damaged_batches(part)
+    if not damaged:
+        return part, []
+    try:
+        cluster = await site.client.metadata([key[0]])
+        partition = cluster.topics[key[0]].partitions[key[1]]
+        nodes = [node for node in partition.replicas if node != partition.leader_id and node in cluster.brokers]
+        offered = {
+            one.base_offset: [(node, batch) for node in nodes for batch in await _at_follower(site, key, node, one)]
+            for one in damaged
+        }
+    except KafkaClientError as error:
+        raise OperationalFailure(f"site {site.name} does not answer for {key[0]}-{key[1]}: {error}") from error
+    return judge_leader(key, site.name, part, offered)
+
+
+async def _at_follower(site: Site, key: PartitionKey, node: int, wanted: LogBatch) -> list[LogBatch]:
+    """The batch that the follower holds at the offset of the wanted one; empty if it does not
+    answer with one.
+    """
+    at = PartitionToFetch(key[1], wanted.base_offset, len(wanted.content))
+    limits = FetchRequest([], max_wait_ms=0, replica_id=REPLICA_READER)
+    try:
+        content = records_of(await fetch_at_node(site.client, node, key[0], at, limits))
+        return [batch for batch in _batches(content, wanted.base_offset) if batch.base_offset == wanted.base_offset]
+    except (InvalidBatch, KafkaClientError):
+        # a follower that is down or damaged itself: another replica may have the batch
+        return []
 
 
 async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:

@@ -2,7 +2,8 @@
 mean "none" and "unknown". Each is defined here alone.
 
 Kafka writes -1 for most of them. They have names of their own because they mean different things,
-and because some ids below zero name a reader (`CONSUMER`, `DEBUGGING_CONSUMER`, `MIRROR`).
+and because some ids below zero name a reader (`CONSUMER`, `DEBUGGING_CONSUMER`, `MIRROR`,
+`REPLICA_READER`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ DEBUGGING_CONSUMER: Final = -2
 MIRROR: Final = -3
 """The replica id of an exact link's mirror: it reads up to what the site's in-sync replicas have,
 before a sync link shows it to consumers.
+"""
+REPLICA_READER: Final = -4
+"""The replica id of a repair in Fetch: it reads the replica of the asked broker, also of a follower,
+in any role and up to the high watermark that the replica knows.
 """
 
 NO_NODE: Final = -1

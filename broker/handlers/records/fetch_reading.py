@@ -31,7 +31,7 @@ from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.clock import Clock
 from wire.client.requests.fetch_requests import FetchRequest
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED, REPLICA_READER
 from wire.protocol.messages.fetch_codec import (
     AbortedTransaction,
     EpochEnd,
@@ -306,6 +306,8 @@ class FetchReader:
             hosted.check_copy_readable(state.current_leader_epoch, epoch)
         elif may_read_from_follower:
             hosted.check_readable_here()
+        elif request.replica_id == REPLICA_READER:
+            hosted.check_replica_here()
         else:
             hosted.check_readable(request.replica_id)
         if epoch is None:

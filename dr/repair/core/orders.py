@@ -190,6 +190,14 @@ class _Judging:
         """Judge an offset at which only one site has a batch."""
         sides = self._sides
         if mine is not None:
+            if not mine.is_sound:
+                # also where the copy is only behind: no mirror copies such a batch
+                return self._refused(
+                    mine.base_offset,
+                    mine.last_offset,
+                    f"the batch at site {sides.active_site}, which is active, is damaged, and no other replica has it "
+                    "whole",
+                )
             if offset < self._standby.start_offset or offset >= self._standby.end_offset:
                 return None  # The batch has expired there, or is not mirrored yet.
             overlapped = _overlapped(mine, self._standby.batches)

@@ -1,5 +1,6 @@
 """A byte that changes on a follower's disk is named with its broker by every command that reports
-the state of a link, and is healed with the bytes of the follower's own site.
+the state of a link, and is healed with the bytes of the follower's own site. Followers heal their
+leader when both sites' leaders are damaged.
 """
 
 from __future__ import annotations
@@ -48,6 +49,38 @@ def segment_of(sites: EmbeddedSites, node_id: int) -> Path:
 def link_status(sites: EmbeddedSites) -> dict[str, Any]:
     (found,) = json.loads(sites.command("status", "--output", "json").stdout)["links"]
     return dict(found)
+
+
+async def leader_at(sites: EmbeddedSites, site: str) -> int:
+    async with site_client(sites.bootstrap(site)) as client:
+        return int((await client.metadata([TOPIC])).topics[TOPIC].partitions[0].leader_id)
+
+
+async def test_a_leader_is_healed_by_its_followers_when_the_other_site_cannot(start_sites: SitesStarter) -> None:
+    sites = start_sites("--brokers", "3", "--broker-config", "antipode.log.scrub.interval.ms=500")
+    await create_topic(sites)
+    produce(sites, RECORDS)
+    assert await equal_ends(sites) == {(TOPIC, 0): RECORDS}
+    segments = {}
+    for site in ("a", "b"):
+        await follower_at(sites, site)  # all replicas are in sync
+        segment = segment_of(sites, await leader_at(sites, site))
+        segments[segment] = segment.read_bytes()
+        flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
+
+    def orders() -> list[dict[str, Any]]:
+        planned = sites.command("repair", "a-b", "--dry-run", "--output", "json")
+        document = json.loads(planned.stdout) if planned.stdout else {"orders": []}
+        return list(document["orders"])
+
+    eventually_sync(lambda: len(orders()) == len(segments), WITHIN_MS)
+    assert {(one["site"], one["from_site"]) for one in orders()} == {("a", "a"), ("b", "b")}
+    assert all("a follower, fits its checksum" in one["reason"] for one in orders())
+    done = sites.command("repair", "a-b", "--yes", "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for segment, sound in segments.items():
+        assert segment.read_bytes() == sound
+    eventually_sync(lambda: not link_status(sites)["not_proven_because"], WITHIN_MS)
 
 
 async def test_damage_on_a_followers_disk_is_named_and_healed(start_sites: SitesStarter) -> None:

@@ -92,6 +92,14 @@ def test_damage_that_proves_nothing_truncates_the_copy_and_leaves_the_active_log
     assert "damaged at both sites" in refusal.reason
 
 
+def test_damage_that_the_copy_has_not_reached_is_refused_and_named() -> None:
+    log = [stored(0), stored(1)]
+    (refused,) = judged(part(log[0], damaged(log[1], BODY)), part(log[0]))
+    assert isinstance(refused, Refused)
+    assert (refused.first_offset, refused.last_offset) == (1, 1)
+    assert "no other replica has it" in refused.reason
+
+
 def test_bytes_that_are_no_batches_truncate_the_copy_only() -> None:
     log = [stored(0), stored(1), stored(2)]
     (order,) = judged(part(*log), part(log[0], end=3, broken_at=1))

@@ -119,6 +119,7 @@ def make_reinstatements(ends: Ends, board: FlowBoard, *, link: Callable[[], Link
         board,
         source=ends.source,
         target=ends.target,
+        target_groups=ends.target_groups,
         link=link,
         quarantine=ends.quarantine,
         verifier=ends.verifier,

@@ -25,7 +25,9 @@ from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import CopyNotReinstated, CopyReinstated, Start
 from mirror.flow.core.flow_state import FlowState
+from mirror.groups.truncated_copies import move_groups_back
 from mirror.link.core.link_roles import LinkRole
+from mirror.link.group_ports import GroupPort
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import EndToKeep, LogEnds, QuarantinePort, SitePort, SiteTopic, SourcePort, Unreachable
 from runtime.invariants import InvariantBroken
@@ -76,6 +78,7 @@ class Reinstatements:
         *,
         source: SourcePort,
         target: SitePort,
+        target_groups: GroupPort,
         link: Callable[[], LinkView],
         quarantine: QuarantinePort | None,
         verifier: Verifier | None,
@@ -84,6 +87,7 @@ class Reinstatements:
         self._board = board
         self._source = source
         self._target = target
+        self._target_groups = target_groups
         self._link = link
         self._quarantine = quarantine
         self._histories = Histories(source, target, verifier)
@@ -241,6 +245,8 @@ class Reinstatements:
         reason = (
             "; ".join(sorted({diverged[key] for key in ends})) if len(ends) == 1 else f"link {link.name}: {link.reason}"
         )
+        # Before the truncation: after it, an interrupted reinstatement finds nothing to do.
+        await move_groups_back(self._target_groups, {key: end.first_offset for key, end in ends.items()}, link)
         done = await self._quarantine.keep_and_truncate(ends, link=link.name, link_epoch=link.epoch, reason=reason)
         found: dict[TopicPartition, Reinstatement] = {}
         for key, one in done.items():

@@ -5,6 +5,7 @@ the missing records are copied, and a switchover back loses nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,7 +43,9 @@ def quarantined(sites: EmbeddedSites) -> list[dict[str, Any]]:
     return list(answered(sites, "quarantine", "list", "--bootstrap-server", sites.bootstrap("a")))
 
 
-async def with_a_tail_at_the_old_site(start_sites: SitesStarter, *arguments: str) -> EmbeddedSites:
+async def with_a_tail_at_the_old_site(
+    start_sites: SitesStarter, *arguments: str, before_the_loss: Callable[[EmbeddedSites], object] = lambda _: None
+) -> EmbeddedSites:
     """Site b is active with records of its own; site a, back again, has `TAIL` others in their
     place.
     """
@@ -52,6 +55,7 @@ async def with_a_tail_at_the_old_site(start_sites: SitesStarter, *arguments: str
     assert await equal_ends(sites) == {(TOPIC, 0): 100}
     sites.mirror.stop()
     produce(sites, TAIL)
+    before_the_loss(sites)
     brokers = [sites.broker("a", index) for index in range(len(sites.environment.sites["a"].grpc))]
     for broker in brokers:
         broker.kill()
@@ -103,6 +107,28 @@ async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_reco
         assert [record.value for record in again] == [record.value for record in records]
         sites.restart(broker)
         await equal_ends(sites)
+    sites.stop()
+
+
+async def test_a_group_that_only_the_lost_site_knew_reads_the_active_sites_records_after_the_failback(
+    start_sites: SitesStarter,
+) -> None:
+    """M3: its offset lies in records that only the lost site had."""
+    end = 100 + TAIL
+
+    def read_all(sites: EmbeddedSites) -> None:
+        assert len(librdkafka_consume(sites.bootstrap("a"), TOPIC, end, group="night")) == end
+
+    sites = await with_a_tail_at_the_old_site(start_sites, before_the_loss=read_all)
+    answered(sites, "links", "reinstate", "a-b", "--yes")
+    assert await equal_ends(sites) == {(TOPIC, 0): 170}
+    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None)
+    back = sites.command("switchover", "a-b", "--to", "a")
+    assert back.returncode == 0, back.stdout + back.stderr
+    records = librdkafka_consume(sites.bootstrap("a"), TOPIC, 70, group="night")
+    assert [(record.offset, record.value) for record in records] == [
+        (100 + number, f"{number}".encode()) for number in range(70)
+    ]
     sites.stop()
 
 

@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
 from mirror.admin.reinstatements import ReinstateOutcome
 from mirror.admin.verifier import Comparison
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states
@@ -118,6 +120,60 @@ async def test_else_a_person_reinstates_it(policy: ReinstatePolicy, epoch: int) 
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
         (again, _) = await mirror.reinstatements.reinstate([], is_dry_run=False)
         assert again.outcome is ReinstateOutcome.NOTHING
+
+
+def groups_of_the_lost_site(world: MemoryWorld) -> None:
+    """Site b has offsets in its own tail, in the common history, and of a group that the link does
+    not carry; the active site has none of them.
+    """
+    world.record.group_blacklist.append("local")
+    world.target.group_offsets = {
+        "late": {FIRST: GroupOffset(20, 3, "mark"), SECOND: GroupOffset(4, 3)},
+        "early": {FIRST: GroupOffset(12, 2)},
+        "local": {FIRST: GroupOffset(20, 3)},
+    }
+
+
+async def test_groups_that_only_the_returning_site_knows_move_back_to_the_common_history() -> None:
+    """M3: else they would skip the active site's records when this site is active again."""
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    groups_of_the_lost_site(world)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+    assert world.target.group_offsets == {
+        "late": {FIRST: GroupOffset(12, -1, "mark"), SECOND: GroupOffset(0)},
+        "early": {FIRST: GroupOffset(12, 2)},
+        "local": {FIRST: GroupOffset(20, 3)},
+    }
+
+
+@pytest.mark.parametrize("obstacle", ["a moving coordinator", "a refused commit"])
+async def test_no_copy_is_truncated_before_its_groups_have_moved(obstacle: str) -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    groups_of_the_lost_site(world)
+    own = tails(world)
+    if obstacle == "a moving coordinator":
+        world.target.moving_groups.add("late")
+    else:
+        world.target.commit_errors["late"] = ErrorCode.not_coordinator
+    async with mirroring(world) as mirror:
+        await eventually(lambda: "the copy cannot be reinstated now" in reasons(mirror).get(FIRST, ""))
+        assert tails(world) == own
+        world.target.moving_groups.clear()
+        world.target.commit_errors.clear()
+        await eventually(world.is_equal)
+    assert quarantined(world) == own
+
+
+async def test_a_group_with_members_at_the_returning_site_does_not_hold_the_copy_up() -> None:
+    """On a link that is not routed, groups work at both sites."""
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    groups_of_the_lost_site(world)
+    world.target.commit_errors["late"] = ErrorCode.non_empty_group
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    assert world.target.group_offsets["late"][FIRST] == GroupOffset(20, 3, "mark")
 
 
 class Killed(Exception):

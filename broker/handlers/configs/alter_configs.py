@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.handlers.configs.alteration_checks import checked
 from broker.handlers.configs.config_requests import BROKER_RESOURCE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import topics_of
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
@@ -63,28 +65,22 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     answer = await doors.group_configs.answer_of_their_site(context, request)
     if answer is not None:
         return answer
-    changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
-    own = [resource for resource in request.resources if resource.resource_type in _REPLACED_HERE]
-    others = [resource for resource in request.resources if resource.resource_type not in _REPLACED_HERE]
-    for resource in others:
+    found = checked(request.resources, needs_value=lambda _: True)
+    results = [result_part(build, resource, (ErrorCode.invalid_request, why)) for resource, why in found.refused]
+    changes: list[tuple[Any, pb.TopicConfigChange | RefusedChange]] = []
+    for resource in found.accepted:
+        values = {config.name: config.value for config in resource.configs}
+        if resource.resource_type in _REPLACED_HERE:
+            is_broker = resource.resource_type == BROKER_RESOURCE
+            replace = doors.broker_configs.replace_broker if is_broker else doors.group_configs.replace_group
+            outcome = await replace(resource.resource_name, values, is_validate_only=request.validate_only)
+            results.append(result_part(build, resource, outcome))
+            continue
         try:
             check_resource(doors.cluster.image, resource)
+            change = pb.TopicConfigChange(name=resource.resource_name, set=values, replaces_all=True)
+            changes.append((resource, change))
         except RefusedChange as refused:
-            changes[resource.resource_name] = refused
-            continue
-        values = _values(resource)
-        changes[resource.resource_name] = pb.TopicConfigChange(
-            name=resource.resource_name, set=values, replaces_all=True
-        )
-    results = []
-    for resource in own:
-        is_broker = resource.resource_type == BROKER_RESOURCE
-        replace = doors.broker_configs.replace_broker if is_broker else doors.group_configs.replace_group
-        outcome = await replace(resource.resource_name, _values(resource), is_validate_only=request.validate_only)
-        results.append(result_part(build, resource, outcome))
-    forwarded = await forward(doors.controller, build, others, changes, is_validate_only=request.validate_only)
+            changes.append((resource, refused))
+    forwarded = await forward(doors.controller, build, changes, is_validate_only=request.validate_only)
     return build.response(responses=(*results, *forwarded))
-
-
-def _values(resource: Any) -> dict[str, str]:
-    return {config.name: config.value for config in resource.configs if config.value is not None}

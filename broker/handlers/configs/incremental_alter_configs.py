@@ -5,16 +5,19 @@ Behaviour: those of topics are forwarded to the active controller; topics that a
 are changed at the active site (`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when
 that is impossible. A broker alters its own configs, those of all brokers (empty name), and the
 levels of its loggers (KIP-412). Configs of groups are checked here, and stored and published by the
-controller. Versions: 0 and 1. Not done: client metrics.
+controller. A resource or a config that appears twice is an INVALID_REQUEST
+(`alteration_checks.py`). Versions: 0 and 1. Not done: client metrics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.handlers.configs.alteration_checks import checked
 from broker.handlers.configs.config_requests import BROKER_RESOURCE, DONE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import TOPIC_RESOURCE, topics_of
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
@@ -77,8 +80,7 @@ def check_resource(image: ClusterImage, resource: Any) -> None:
 async def forward(
     controller: ControllerClient,
     build: Any,
-    resources: Any,
-    changes: dict[str, pb.TopicConfigChange | RefusedChange],
+    changes: Sequence[tuple[Any, pb.TopicConfigChange | RefusedChange]],
     *,
     is_validate_only: bool,
 ) -> tuple[Any, ...]:
@@ -86,7 +88,7 @@ async def forward(
     order.
     """
     outcomes: dict[str, tuple[ErrorCode, str | None]] = {}
-    wanted = [change for change in changes.values() if isinstance(change, pb.TopicConfigChange)]
+    wanted = [change for _, change in changes if isinstance(change, pb.TopicConfigChange)]
     if wanted:
         request = pb.AlterTopicConfigsRequest(changes=wanted, is_validate_only=is_validate_only)
         try:
@@ -95,8 +97,7 @@ async def forward(
         except ControllerUnavailable as error:
             outcomes = {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
     results = []
-    for resource in resources:
-        change = changes[resource.resource_name]
+    for resource, change in changes:
         if isinstance(change, RefusedChange):
             outcome = change.error, change.message
         else:
@@ -135,17 +136,19 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     answer = await doors.group_configs.answer_of_their_site(context, request)
     if answer is not None:
         return answer
-    own = [resource for resource in request.resources if resource.resource_type in _OWN_RESOURCES]
-    others = [resource for resource in request.resources if resource.resource_type not in _OWN_RESOURCES]
-    changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
-    for resource in others:
+    found = checked(request.resources, needs_value=lambda config: config.config_operation != _DELETE)
+    results = [result_part(build, resource, (ErrorCode.invalid_request, why)) for resource, why in found.refused]
+    changes: list[tuple[Any, pb.TopicConfigChange | RefusedChange]] = []
+    for resource in found.accepted:
+        if resource.resource_type in _OWN_RESOURCES:
+            results.append(result_part(build, resource, await _alter_own(doors, request, resource)))
+            continue
         try:
             check_resource(image, resource)
-            changes[resource.resource_name] = _change(doors, image, resource)
+            changes.append((resource, _change(doors, image, resource)))
         except RefusedChange as refused:
-            changes[resource.resource_name] = refused
-    results = [result_part(build, resource, await _alter_own(doors, request, resource)) for resource in own]
-    forwarded = await forward(doors.controller, build, others, changes, is_validate_only=request.validate_only)
+            changes.append((resource, refused))
+    forwarded = await forward(doors.controller, build, changes, is_validate_only=request.validate_only)
     return build.response(responses=(*results, *forwarded))
 
 
@@ -174,8 +177,6 @@ def _change(doors: Doors, image: ClusterImage, resource: Any) -> pb.TopicConfigC
     for config in resource.configs:
         if config.config_operation == _DELETE:
             change.remove.append(config.name)
-        elif config.value is None:
-            raise RefusedChange(ErrorCode.invalid_config, f"{config.name} has no value")
         elif config.config_operation == _SET:
             change.set[config.name] = config.value
         else:

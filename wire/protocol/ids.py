@@ -35,8 +35,8 @@ MIRROR: Final = -3
 before a sync link shows it to consumers.
 """
 REPLICA_READER: Final = -4
-"""The replica id of a repair in Fetch: it reads the replica of the asked broker, also of a follower,
-in any role and up to the high watermark that the replica knows.
+"""The replica id of a repair in Fetch: it reads the replica of the asked broker, also of a
+follower, in any role and up to the high watermark that the replica knows.
 """
 
 NO_NODE: Final = -1

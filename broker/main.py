@@ -29,7 +29,8 @@ from broker.replication.housekeeping import Housekeeping
 from broker.settings.config import BrokerSettings
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.settings.loading import listener_security
-from broker.site.control_service import BrokerControlService, ImageListener
+from broker.site.control_service import BrokerControlService
+from broker.site.image_changes import ImageListener
 from broker.site.suspected_brokers import SuspectedBrokers
 from broker.telemetry.gauge_sources import BrokerState, GaugeSources
 from broker.telemetry.gauges import add_gauges

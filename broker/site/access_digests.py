@@ -32,8 +32,8 @@ from wire.rules.topic_configs import TOPIC_CONFIGS as TOPIC_DEFINITIONS
 
 
 class SiteAccess:
-    """See the module. Without an authorizer a broker shows neither ACLs nor SCRAM users, so there
-    is nothing to carry.
+    """The digests of one broker's site. Without an authorizer a broker shows neither ACLs nor SCRAM
+    users, so there is nothing to carry.
     """
 
     def __init__(self, image: Callable[[], ClusterImage], *, has_authorizer: bool) -> None:

@@ -1,16 +1,15 @@
 """The gRPC service that the site's controller and site agent call: images in, partition
 descriptions out.
 
-Batches are applied one at a time in the order of arrival, on the event loop. A batch of an older
-controller epoch, or one for an older registration of this broker, is refused with
+Batches are applied one at a time in the order of arrival, on the event loop (`image_changes.py`). A
+batch of an older controller epoch, or one for an older registration of this broker, is refused with
 FAILED_PRECONDITION.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -18,13 +17,10 @@ import grpc
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.image_difference import difference
 from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
     apply_batch,
     check_fence,
-    confirm_link,
-    unconfirm_link,
     with_peer_reports,
     with_peer_view,
     without_departed,
@@ -35,15 +31,15 @@ from broker.metadata.core.topic_images import TopicImage
 from broker.replication.replica_figures import describe, quarantine_use, truncations
 from broker.replication.replicas import Replicas
 from broker.site.control_doors import DescribeGroups, Handover
+from broker.site.image_changes import ImageChanges, ImageListener
+from broker.site.link_confirmations import LinkConfirmations
 from runtime.clock import Clock, SystemClock
-from runtime.logs import get_logger, state_change_logger
-from runtime.supervision import in_background, note_death, to_its_end
+from runtime.logs import get_logger
+from runtime.supervision import in_background
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
-from wire.control.cluster_pb2 import LinkRecord
 
 log = get_logger(__name__)
-state_change = state_change_logger()
 
 DEPARTED_LISTED_S = 3.0
 """Time (s) for which Metadata lists a broker that is gone: clients still ask about it."""
@@ -56,7 +52,6 @@ takes to see a change and to ask for a view.
 """
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 
 
 class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
@@ -80,61 +75,26 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._describe_groups = describe_groups
         self._handover = handover
         self._clock = clock or SystemClock()
-        self._listeners: list[ImageListener] = []
-        self._lock = asyncio.Lock()
+        self._changes = ImageChanges(cluster, replicas)
+        self.confirmations = LinkConfirmations(cluster, self._changes, replicas.standbys, self._clock)
         self._forgetting: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
-        self._permit_timer: asyncio.TimerHandle | None = None
 
     def on_image(self, listener: ImageListener) -> None:
-        """Call `listener(before, after)` once replicas have taken over a new image."""
-        self._listeners.append(listener)
-
-    async def _take(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
-        """Make `image` the broker's; the caller holds the lock. A request whose deadline ends
-        meanwhile does not break it off: with thousands of partitions no request might ever wait
-        long enough, and the roles of some partitions would be those of no image.
-        """
-        # the same object: nothing changed, so listeners need not run
-        if image is before:
-            return []
-        return await to_its_end(in_background("change of roles", self._apply(before, image)))
-
-    async def _apply(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
-        change = difference(before, image)
-        with self._cluster.applying(image):
-            failures = await self._replicas.assigned.apply(before, image, change)
-            self._cluster.replace(image)
-        for link in change.changed_links:
-            state_change.info(
-                "link", link=link.name, epoch=link.epoch, active_site=link.active_site, role=image.role_in(link).value
-            )
-        broken: list[Exception] = []
-        for listener in self._listeners:
-            try:
-                await listener(before, image)
-            except Exception as error:
-                # the image is in force and does not come again: the other listeners are called
-                note_death("image listener")
-                broken.append(error)
-        if broken:
-            raise broken[0]  # the controller sends everything once more
-        return failures
+        """Call `listener(before, after)` once replicas have the roles of a new image."""
+        self._changes.on_image(listener)
 
     async def Apply(  # noqa: N802  named by the proto
         self, request: pb.ControlBatch, context: Context
     ) -> pb.ControlReply:
-        """Take over a full image or a change."""
-        # images are applied one after the other: each change builds on the one before
-        async with self._lock:
-            image = self._cluster.image
+        """Apply a full image or a change."""
+        async with self._changes.exclusive() as image:
             try:
                 check_fence(image, request, broker_epoch=self._broker_epoch())
             except StaleControllerEpoch as error:
                 log.warning("control batch refused", reason=str(error))
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             try:
-                failures = await self._take(image, apply_batch(image, request))
+                failures = await self._changes.apply(image, apply_batch(image, request))
             finally:
                 self._remember_departed(image)
         return pb.ControlReply(node_id=self._node_id, failures=failures)
@@ -149,18 +109,15 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     async def _forget_departed(self) -> None:
         await asyncio.sleep(DEPARTED_LISTED_S)
-        async with self._lock:
-            before = self._cluster.image
-            await self._take(before, without_departed(before))
+        async with self._changes.exclusive() as before:
+            await self._changes.apply(before, without_departed(before))
 
     async def stop(self) -> None:
         """Stop changing roles by itself."""
-        if self._permit_timer is not None:
-            self._permit_timer.cancel()
-        for task in (self._forgetting, self._ending):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await self.confirmations.stop()
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.gather(self._forgetting, return_exceptions=True)
 
     async def ConfirmLink(  # noqa: N802
         self,
@@ -168,77 +125,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.ConfirmLinkReply:
         """The peer confirmed the link's epoch; of a link with a lease, a permit or its end."""
-        async with self._lock:
-            before = self._cluster.image
-            record = before.links.get(request.link)
-            if record is not None and record.lease_ms:
-                is_confirmed = await self._take_permit(before, record, request)
-                return self._with_sync_state(record.name, request.mark, is_confirmed=is_confirmed)
-            image = confirm_link(before, request.link, request.epoch)
-            if image is None:
-                return pb.ConfirmLinkReply(is_confirmed=False)
-            if image is not before:
-                state_change.info("link confirmed", link=request.link, epoch=request.epoch)
-            await self._take(before, image)
-        return pb.ConfirmLinkReply(is_confirmed=True)
-
-    def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
-        """The reply, after the broker has applied or removed the arbiter's mark."""
-        image, replicas = self._cluster.image, self._replicas
-        is_behind = replicas.standbys.is_behind(image, link)
-        if mark == pb.SyncMark.OUT_OF_SYNC or (mark == pb.SyncMark.IN_SYNC and not is_behind):
-            replicas.standbys.mark_out_of_sync(image, link, is_marked=mark == pb.SyncMark.OUT_OF_SYNC)
-        return pb.ConfirmLinkReply(
-            is_confirmed=is_confirmed, wants_mark=replicas.standbys.wants_mark(image, link), is_standby_behind=is_behind
-        )
-
-    async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
-        """Take a permit; True if a permit of the epoch is valid afterwards. The caller holds the
-        lock.
-        """
-        permits, now_ms = self._cluster.permits, self._clock.monotonic_ms()
-        # a negative time withdraws the permit at once
-        if request.permit_until_ms < 0:
-            permits.withdraw(record.name)
-            await self._take(before, unconfirm_link(before, record.name))
-            return False
-        if record.epoch != request.epoch:
-            return False
-        if request.permit_until_ms > now_ms:
-            permits.extend(record.name, request.permit_until_ms)
-            image = confirm_link(before, record.name, request.epoch)
-            assert image is not None
-            if image is not before:
-                state_change.info("permit received", link=record.name, epoch=record.epoch)
-            # before the change, whose end the request may not see
-            self._end_permits_at(permits.next_end_ms())
-            await self._take(before, image)
-        return not permits.is_lapsed(self._cluster.image, record, now_ms=self._clock.monotonic_ms())
-
-    def _end_permits_at(self, end_ms: float) -> None:
-        """Take roles back when the next permit ends, unless it is renewed by then."""
-        # one timer for all links: it is set again when it fires
-        if self._permit_timer is None and end_ms < math.inf:
-            delay_s = max(0.0, end_ms - self._clock.monotonic_ms()) / 1000
-            self._permit_timer = asyncio.get_running_loop().call_later(delay_s, self._begin_ending_permits)
-
-    def _begin_ending_permits(self) -> None:
-        self._permit_timer = None
-        self._ending = in_background("permits that end", self._end_permits())
-
-    async def _end_permits(self) -> None:
-        async with self._lock:
-            for link in self._cluster.permits.lapsed(self._clock.monotonic_ms()):
-                # the lease may have been removed meanwhile: the role then needs no permit
-                before = self._cluster.image
-                record = before.links.get(link)
-                is_leased = record is not None and record.lease_ms
-                image = unconfirm_link(before, link) if is_leased else before
-                if image is not before:
-                    state_change.warning("permit has ended: writes wait for a new one", link=link)
-                    await self._take(before, image)
-                self._cluster.permits.withdraw(link)
-            self._end_permits_at(self._cluster.permits.next_end_ms())
+        return await self.confirmations.confirm(request)
 
     async def UpdatePeerView(  # noqa: N802
         self,
@@ -246,10 +133,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.UpdatePeerViewReply:
         """Take the other site's current view."""
-        async with self._lock:
-            before = self._cluster.image
+        async with self._changes.exclusive() as before:
             image = self._without_old_reports(before, request.site)
-            await self._take(before, with_peer_view(image, request))
+            await self._changes.apply(before, with_peer_view(image, request))
         return pb.UpdatePeerViewReply()
 
     async def PeerViewConfirmed(  # noqa: N802
@@ -258,18 +144,18 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.PeerViewConfirmedReply:
         """The view of the other site that this broker has is as new as can be."""
-        async with self._lock:
-            before = self._cluster.image
-            await self._take(before, self._without_old_reports(before, request.site))
+        async with self._changes.exclusive() as before:
+            await self._changes.apply(before, self._without_old_reports(before, request.site))
         return pb.PeerViewConfirmedReply()
 
     async def apply_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
         """Topics that a broker of the other site reports, each with whether it was deleted, which
         its next view will show as well.
         """
-        async with self._lock:
-            before = self._cluster.image
-            await self._take(before, with_peer_reports(before, site, reports, at_ms=self._clock.monotonic_ms()))
+        async with self._changes.exclusive() as before:
+            await self._changes.apply(
+                before, with_peer_reports(before, site, reports, at_ms=self._clock.monotonic_ms())
+            )
 
     def _without_old_reports(self, image: ClusterImage, site: str) -> ClusterImage:
         return without_old_reports(image, site, before_ms=self._clock.monotonic_ms() - REPORTS_KEPT_MS)

@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 
 class GroupHandover:
-    """See the module."""
+    """Gives and takes the members of groups."""
 
     def __init__(self, image: Callable[[], ClusterImage], groups: GroupCoordinator) -> None:
         self._image = image

@@ -28,7 +28,7 @@ from wire.rules.sync_reports import NEVER, SyncReport
 
 
 class GroupReports:
-    """See the module."""
+    """Describes the groups of a link that this broker coordinates."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def _listener(security: ListenerSecurity, advertised_host: str) -> site.Listener
 
 
 def password_check(user: str, password: str) -> int:
-    """One byte that is the same at every site for the same user and password. See the module."""
+    """One byte that is the same at every site for the same user and password."""
     return hashlib.sha256(b"\0".join((b"PLAIN", user.encode(), password.encode()))).digest()[0]
 
 

@@ -184,7 +184,7 @@ class NoReplicas:
     """The replicas of a broker without partitions."""
 
     def __init__(self) -> None:
-        self.assigned = self
+        self.assigned = self.standbys = self
 
     async def apply(self, *_: object) -> list[object]:
         return []

@@ -205,7 +205,7 @@ async def test_a_link_that_gets_a_lease_needs_a_permit_and_one_that_loses_it_kee
     await home.confirm(permit_until_ms=500)
     home.replace_link(leased(lease_ms=0))
     home.clock.advance(1_000)
-    await home.service._end_permits()
+    await home.service.confirmations.end_permits()
     assert home.role is LinkRole.ACTIVE
     await home.service.stop()
 

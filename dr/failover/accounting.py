@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.log_ends import site_client
@@ -14,7 +15,6 @@ from dr.sites.core.access_rules import access_loss
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.loss_counting import account
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from wire.client.requests.broker_requests import EpochQuery

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.preparation import OBSTACLE_AWAITED_MS, obstacle
 from dr.failover.core.steps import CHANGING_STEPS, FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import GroupLoss, group_loss
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.loss_counting import account
 from dr.sites.core.record_changes import changed
 from dr.sites.core.sync_policies import policy_sentence
 from wire.control.cluster_pb2 import LinkRecord

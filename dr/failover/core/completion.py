@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dr.failover.core.known_source import KnownSource
+from dr.failover.core.source_ends import best_source_end
 from dr.failover.core.steps import NAMED_IN_A_REASON_MAX
 from dr.sites.core.access_rules import access_lacking
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.group_offsets import offsets_behind
-from dr.sites.core.source_ends import best_source_end
 from dr.sites.core.transactional_ids import producers_lacking
 from wire.protocol.ids import TopicPartition
 

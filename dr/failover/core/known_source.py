@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dr.failover.core.source_ends import SourceEnd, source_ends
 from dr.sites.core.access_rules import AccessRules, access_lacking
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
-from dr.sites.core.source_ends import SourceEnd, source_ends
 from wire.protocol.ids import TopicPartition
 
 FENCED_LOOKS_MIN = 2

@@ -59,11 +59,11 @@ Invariants (the tests' names carry the letters):
 
 from __future__ import annotations
 
+from dr.failover.core.after_raise import AfterTheRaise, hand_back
 from dr.failover.core.completion import Completion, absent, completion, lack
 from dr.failover.core.drain import Drain, LogEnds
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.preparation import Preparation
-from dr.failover.core.promotion import is_promoted
 from dr.failover.core.refusals import (
     arbiter_refusal,
     bypass_refusal,
@@ -75,15 +75,13 @@ from dr.failover.core.refusals import (
     raise_refusal,
     silence_refusal,
 )
-from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse, truncation_reason
+from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse
 from dr.sites.core.evidence import Evidence, SiteEvidence
-from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
+from dr.sites.core.fencing import fenced, given_back, raised
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.rules.links import supersedes, truncates_logs
+from wire.rules.links import truncates_logs
 
-TRUNCATE_ATTEMPTS_MAX = 3
-"""Number of failed truncations after which the writes are given back."""
 FENCE_ATTEMPTS_MAX = 3
 """Number of fences, each undone at once by another process, after which the source counts as one
 that cannot be fenced.
@@ -105,7 +103,7 @@ class FailoverPlaybook:
         self._ended: dict[Step, StepEnded] = {}
         self._fence_problem = ""
         self._fence_count = 0
-        self._truncate_count = 0
+        self._after_the_raise = AfterTheRaise(self._ended)
         self._observed_at_ms = 0
         self._is_raised = False
 
@@ -200,7 +198,7 @@ class FailoverPlaybook:
                     "another process repeatedly ends the fence" if has_tried_enough else ""
                 )
             case Step.TRUNCATE:
-                self._truncate_count += 1
+                self._after_the_raise.note_truncation()
             case Step.DRAIN:
                 self._drain.begin(now_ms)
             case _:
@@ -227,7 +225,7 @@ class FailoverPlaybook:
         if self._policy.is_abort:
             return self._abort(evidence, governing, now_ms)
         if governing.active_site == self._to_site:
-            return self._after_the_raise(evidence, evidence.target, now_ms)
+            return self._after_the_raise.decide(evidence, evidence.target, now_ms)
         return self._before_the_raise(evidence, evidence.target, now_ms)
 
     def _abort(self, evidence: Evidence, governing: LinkRecord, now_ms: int) -> Decision:
@@ -238,23 +236,17 @@ class FailoverPlaybook:
             return self._give_back_or_refuse(governing, ABORTED, now_ms)
         target, source = evidence.target, evidence.source
         is_waiting = truncates_logs(governing) and governing.active_site == self._to_site
-        if target is not None and source is not None and is_waiting and self._may_account(target, governing):
-            return self._hand_back(evidence, governing, ABORTED, now_ms)
+        if (
+            target is not None
+            and source is not None
+            and is_waiting
+            and self._after_the_raise.may_account(target, governing)
+        ):
+            return hand_back(evidence, governing, ABORTED, now_ms)
         return refuse(
             f"link {governing.name} is not fenced: {governing.active_site} is active in epoch {governing.epoch}; a raised epoch is the "
             "point of no return, and a failover that did not finish after it is finished by running it again"
         )
-
-    def _hand_back(self, evidence: Evidence, governing: LinkRecord, reason: str, now_ms: int) -> Decision:
-        """Make the source active again; the target's copies are a prefix of its logs."""
-        assert evidence.source is not None
-        record = raised(
-            governing,
-            to_site=evidence.source.site,
-            highest_leader_epoch=evidence.highest_leader_epoch,
-            now_ms=now_ms,
-        )
-        return Decision(step=Step.HAND_BACK, reason=reason, record=record)
 
     def _before_the_raise(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source
@@ -344,57 +336,3 @@ class FailoverPlaybook:
         if not is_fenced:
             return refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))
-
-    def _truncation(
-        self, evidence: Evidence, target: SiteEvidence, governing: LinkRecord, now_ms: int
-    ) -> Decision | None:
-        """The truncation, or the step after its failure; None when it is done or not due."""
-        if not truncates_logs(governing) or not self._may_account(target, governing):
-            return None
-        ended = self._ended.get(Step.TRUNCATE)
-        if ended is None or (ended.problem and self._truncate_count < TRUNCATE_ATTEMPTS_MAX):
-            return Decision(step=Step.TRUNCATE, reason=truncation_reason(governing), record=governing)
-        if not ended.problem:
-            return None
-        failed = f"logs could not be truncated ({ended.problem})"
-        if evidence.source is None:
-            return refuse(f"{failed}; {target.site} takes no writes yet: run the failover again to continue")
-        reason = f"{failed}; {evidence.source.site} is active again"
-        return self._hand_back(evidence, governing, reason, now_ms)
-
-    def _after_the_raise(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> Decision:
-        source, governing = evidence.source, evidence.governing
-        epoch = governing.epoch
-        is_behind = supersedes(governing, target.record)
-        # after a restart the run must repeat the raise: brokers may lack the epoch
-        if is_behind or (target.lagging_brokers and Step.RAISE not in self._ended):
-            return Decision(
-                step=Step.RAISE,
-                reason=f"epoch {epoch} must be in force at every broker of {target.site}",
-                record=governing,
-            )
-        if (decision := self._truncation(evidence, target, governing, now_ms)) is not None:
-            return decision
-        if self._may_account(target, governing):
-            return Decision(
-                step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not stored yet", record=governing
-            )
-        if not is_promoted(target) and Step.PROMOTE not in self._ended:
-            return Decision(
-                step=Step.PROMOTE, reason=f"not every partition takes writes at {target.site} yet", record=governing
-            )
-        if source is not None and supersedes(governing, source.record) and Step.NOTIFY not in self._ended:
-            return Decision(
-                step=Step.NOTIFY, reason=f"{source.site} is still at epoch {source.record.epoch}", record=governing
-            )
-        # This run took no step: the site was active before it.
-        if not self._ended:
-            return refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
-        return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
-
-    def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
-        # The first epoch follows no failover, so it has no account. Nor has an epoch in which
-        # writes were given back: the site stays active in the band of its last promotion.
-        accounted_floors = {0, *(promotion.leader_epoch_floor for promotion in target.promotions)}
-        is_kept = governing.epoch in {FIRST_EPOCH, *target.accounted_epochs}
-        return not is_kept and governing.leader_epoch_floor not in accounted_floors and Step.ACCOUNT not in self._ended

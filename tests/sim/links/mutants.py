@@ -19,7 +19,7 @@ from dr.agent.leases import permits
 from dr.agent.leases.marks import SyncMarks
 from dr.agent.links_store import LinksStore
 from dr.failover.core import playbook
-from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.after_raise import AfterTheRaise
 from dr.sites.core import settlement
 from dr.sites.core.evidence import SiteEvidence
 from mirror.admin import histories
@@ -183,8 +183,8 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a failover keeps no account",
             "known_seed": 5,
-            "owner": FailoverPlaybook,
-            "name": "_may_account",
+            "owner": AfterTheRaise,
+            "name": "may_account",
             "substitute": _always(False),
         },
         {

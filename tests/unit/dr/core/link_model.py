@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
@@ -25,7 +26,6 @@ from dr.sites.core.evidence import (
 )
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.loss_counting import account
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

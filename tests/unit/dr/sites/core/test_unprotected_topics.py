@@ -9,12 +9,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from dr.failover.core.assess import assess
+from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.source_ends import SourceEnd
 from dr.failover.core.steps import FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.loss_counting import account
-from dr.sites.core.source_ends import SourceEnd
 from dr.sites.core.unprotected_topics import unprotected_topics
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.ids import TopicPartition

@@ -1,17 +1,17 @@
 """Counts the losses of a failover: the account of each partition, from the ends that the promoted
-site kept and the source's known ends. Pure; `loss.py` has the account itself.
+site kept and the source's known ends. Pure; `dr/sites/core/loss.py` has the account itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dr.failover.core.source_ends import SourceEnd, best_source_end
 from dr.sites.core.access_rules import AccessLoss
 from dr.sites.core.divergence import Differences, Divergence
 from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.loss import LossAccount, PartitionLoss
-from dr.sites.core.source_ends import SourceEnd, best_source_end
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.protocol.ids import UNKNOWN, TopicPartition
 

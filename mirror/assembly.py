@@ -24,18 +24,18 @@ from mirror.flow.core.priorities import Classes
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.followed_link import FollowedLink
-from mirror.flow.idle_reports import IdleReports
+from mirror.flow.link_reports import LinkReports
 from mirror.flow.pauses import Pauses
 from mirror.flow.prober import Prober
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
 from mirror.flow.ranks import Ranks
 from mirror.flow.stall_watch import StallWatch
-from mirror.flow.standby_reports import StandbyReports
 from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.topic_plan import way_to_a_new_copy
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
 from mirror.parts import make_group_sync, make_reinstatements, make_resets, make_stall_watch, make_topic_sync
@@ -79,7 +79,7 @@ class Mirror:
         config: MirrorConfig,
         ends: Ends,
         share: Share,
-        link_view: LinkView,
+        link: KnownLink,
         *,
         registry: CollectorRegistry,
         doors: ProcessDoors,
@@ -87,6 +87,7 @@ class Mirror:
         self._config = config
         self._ends = ends
         self._share = share
+        self._link = link
         self._clock = clock = doors.clock
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.board = self._make_board(doors.chance)
@@ -104,7 +105,7 @@ class Mirror:
         self._prober = Prober(self.board, source=ends.source, target=ends.target)
         self._followed = FollowedLink(
             self.board,
-            link_view,
+            link,
             read=ends.read_link,
             interval_ms=config.link_refresh_interval_ms,
             on_turned=self._look_at_topics,
@@ -126,10 +127,7 @@ class Mirror:
         self.verifier = ends.verifier
         self.resets = make_resets(ends, self.board, link=self.link, on_put_away=self.topics.renew)
         self.reinstatements = make_reinstatements(ends, self.board, link=self.link)
-        progress = ends.open_progress()
-        self._reports = None if progress is None else StandbyReports(self.board, progress, self.link)
-        reports = ends.open_reports()
-        self._idle_reports = None if reports is None else IdleReports(self.board, reports, self.link)
+        self._reports = LinkReports(self.board, progress=ends.open_progress(), idle=ends.open_reports(), link=self.link)
         self._stalls = self._make_stall_watch()
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -142,7 +140,7 @@ class Mirror:
 
     def link(self) -> LinkView:
         """The link as last read."""
-        return self._followed.view
+        return self._link.view
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -192,11 +190,7 @@ class Mirror:
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
         self._supervisor.start("stalls", self._stalls.run)
-        if self._reports is not None:
-            self._supervisor.start("standby-reports", self._reports.run)
-        if self._idle_reports is not None:
-            self._supervisor.start("idle-reports", self._idle_reports.run)
-        for name, worker in {**self._ends.workers, **self._share.workers}.items():
+        for name, worker in {**self._reports.workers, **self._ends.workers, **self._share.workers}.items():
             self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
@@ -223,10 +217,7 @@ class Mirror:
         await self._supervisor.stop()
         await self._prober.close()
         await self.reinstatements.close()
-        if self._reports is not None:
-            await self._reports.close()
-        if self._idle_reports is not None:
-            await self._idle_reports.close()
+        await self._reports.close()
         await self.producers.close()
         await self._ends.finish()
         self.board.stop_timers()
@@ -326,17 +317,12 @@ class Mirror:
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
             on_appended=self._appended,
-            on_idle=self._acknowledged_idle,
+            on_idle=self._reports.acknowledged_idle,
         )
 
     def _appended(self, key: TopicPartition, entry: QueuedBatches) -> None:
         self.metrics.observe(key, entry)
-        if self._reports is not None:
-            self._reports.acknowledged(key)
-
-    def _acknowledged_idle(self, key: TopicPartition) -> None:
-        if self._idle_reports is not None:
-            self._idle_reports.acknowledged(key)
+        self._reports.acknowledged(key)
 
     def _make_fetcher(self, key: FetcherKey) -> Fetcher:
         return Fetcher(

@@ -11,6 +11,7 @@ from mirror.ends import EndsStatus
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.groups.group_report import AccessState, joined
 from mirror.groups.transactional_ids import TransactionalIdSync
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort
 from mirror.settings.config import MirrorConfig
@@ -45,12 +46,12 @@ class ExactEnds:
         target: Sequence[HostPort],
         read_link: Callable[[], Awaitable[LinkView]],
         shared_access: SharedAccessPort,
-        link: Callable[[], LinkView],
+        link: KnownLink,
         client_id: str,
         doors: ProcessDoors,
     ) -> None:
-        """`read_link` and `shared_access` ask the target's agents; `link` returns the record as
-        last read.
+        """`read_link` and `shared_access` ask the target's agents; `link` has the record as last
+        read.
         """
         self._config = config
         self._source_servers = source
@@ -74,7 +75,7 @@ class ExactEnds:
         self._transactional_ids = TransactionalIdSync(
             KafkaProducersOfSource(self._source_client),
             KafkaProducersOfTarget(self._target_client),
-            link=link,
+            link=lambda: link.view,
             interval_ms=config.group_sync_interval_ms,
         )
         self._group_configs = GroupConfigSync(

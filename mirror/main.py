@@ -23,6 +23,7 @@ from mirror.ends import Ends
 from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
 from mirror.flow.followed_link import SourceMoved
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import AgentsUnreachable, LinkMissing, LinkReader, LinkView
 from mirror.link.ports import Unreachable
 from mirror.settings.config import MirrorConfig
@@ -164,8 +165,8 @@ class MirrorDaemon:
 
     async def _bring_up(self) -> None:
         try:
-            config, ends, share, link_view = await self._find_ends()
-            self.mirror = Mirror(config, ends, share, link_view, registry=self._registry, doors=self._doors)
+            config, ends, share, link = await self._find_ends()
+            self.mirror = Mirror(config, ends, share, link, registry=self._registry, doors=self._doors)
             self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             self._admin.show(self.mirror)
             self._opening.record_opened()
@@ -179,28 +180,30 @@ class MirrorDaemon:
             )
             return
         self._on_mirroring()
-        _log.info("mirroring", link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
+        view = link.view
+        _log.info("mirroring", link=view.name, epoch=view.epoch, role=view.role.value)
 
-    async def _find_ends(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
+    async def _find_ends(self) -> tuple[MirrorConfig, Ends, Share, KnownLink]:
         if self._config.link_mode is LinkMode.TRANSLATE:
             return await self._open_translate_link()
         link_view, target = await self._find_link()
         check_filters(self._config, link_view)
+        link = KnownLink(link_view)
         ends = self._make_exact_ends(
             self._config,
             source=source_bootstrap(link_view, configured=self._config.source_bootstrap_servers),
             target=target,
             read_link=self._links.read,
             shared_access=self._links,
-            link=lambda: link_view if self.mirror is None else self.mirror.link(),
+            link=link,
             client_id=CLIENT_ID,
             doors=self._doors,
         )
         self._closing.append(ends)
         share = self._join(target, link_view, read_nothing) if self._config.is_sharing else WholeLink(self._name)
-        return self._config, ends, share, link_view
+        return self._config, ends, share, link
 
-    async def _open_translate_link(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
+    async def _open_translate_link(self) -> tuple[MirrorConfig, Ends, Share, KnownLink]:
         """The link once both ends answer, however long that takes."""
         ends = TranslateEnds(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._doors.clock)
         self._closing.append(ends)
@@ -212,10 +215,10 @@ class MirrorDaemon:
                     self._explain(str(error))
                     raise
         if not self._config.is_sharing:
-            return ends.mirror_config(), ends, await self._hold(ends), link_view
+            return ends.mirror_config(), ends, await self._hold(ends), KnownLink(link_view)
         share = self._join(self._config.target_bootstrap_servers, link_view, ends.read_again)
         ends.share(share.ownership)
-        return ends.mirror_config(), ends, share, link_view
+        return ends.mirror_config(), ends, share, KnownLink(link_view)
 
     async def _hold(self, ends: TranslateEnds) -> Share:
         """The share of a daemon that carries the link alone. While another daemon carries it, this

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from mirror.admin.verifier import TranslateVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.naming import NamingPolicy
+from mirror.link.core.topic_naming import NamingPolicy
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics

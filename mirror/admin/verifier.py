@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from crc32c import crc32c
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
-from mirror.link.core.naming import Naming
+from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.record_filter import SourceFilter

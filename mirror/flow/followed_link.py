@@ -11,6 +11,7 @@ from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import LinkTurned
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView, LinkWatch
 from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
@@ -30,7 +31,7 @@ class FollowedLink:
     def __init__(
         self,
         board: FlowBoard,
-        view: LinkView,
+        link: KnownLink,
         *,
         read: Callable[[], Awaitable[LinkView]],
         interval_ms: int,
@@ -41,7 +42,7 @@ class FollowedLink:
         self._on_turned = on_turned
         self._on_moved = on_moved
         self._watch = LinkWatch(read, interval_ms=interval_ms, on_link_view=self._apply, on_missing=self._lose)
-        self.view = view
+        self._link = link
 
     def doubt(self) -> None:
         """Read the link at once."""
@@ -52,7 +53,7 @@ class FollowedLink:
         await self._watch.run()
 
     def _apply(self, found: LinkView) -> None:
-        known = self.view
+        known = self._link.view
         if not _supersedes(found, known):
             return
         if found.source_site != known.source_site:
@@ -62,15 +63,16 @@ class FollowedLink:
             return
         if (found.epoch, found.role) != (known.epoch, known.role):
             _state_change.info(found.reason, link=found.name, epoch=found.epoch, role=found.role.value)
-        self.view = found
+        self._link.update(found)
         self._turn(found.role, found.reason)
         if found.role is not known.role:
             self._on_turned()
 
     def _lose(self, reason: str) -> None:
-        if self.view.role is not LinkRole.GONE:
-            _state_change.warning(reason, link=self.view.name)
-        self.view = replace(self.view, role=LinkRole.GONE, reason=reason)
+        known = self._link.view
+        if known.role is not LinkRole.GONE:
+            _state_change.warning(reason, link=known.name)
+        self._link.update(replace(known, role=LinkRole.GONE, reason=reason))
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:

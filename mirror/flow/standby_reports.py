@@ -48,7 +48,7 @@ class StandbyReports:
         self._link = link
         self._changed: set[TopicPartition] = set()
         self._wake = asyncio.Event()
-        self._telling: dict[int, asyncio.Task[None]] = {}
+        self._reporting: dict[int, asyncio.Task[None]] = {}
         self._all_due_s = 0.0
         self._hold_due_s = 0.0
 
@@ -65,12 +65,12 @@ class StandbyReports:
                 await self._next_turn()
                 for node_id, offsets in self._by_leader().items():
                     reporting = in_background("standby reports", self._report(node_id, offsets))
-                    self._telling[node_id] = reporting
+                    self._reporting[node_id] = reporting
                     reporting.add_done_callback(partial(self._reported, node_id))
         finally:
-            for reporting in self._telling.values():
+            for reporting in self._reporting.values():
                 reporting.cancel()
-            await asyncio.gather(*self._telling.values(), return_exceptions=True)
+            await asyncio.gather(*self._reporting.values(), return_exceptions=True)
 
     async def close(self) -> None:
         """Drop the connections."""
@@ -105,7 +105,7 @@ class StandbyReports:
             row = self._board.row(key) if key in self._board else None
             if row is None or not row.is_ours or not _is_proven(row.facts) or row.source.node_id < 0:
                 self._changed.discard(key)
-            elif row.source.node_id not in self._telling:
+            elif row.source.node_id not in self._reporting:
                 self._changed.discard(key)
                 if row.facts.progress.target_log_end_offset >= 0:
                     found.setdefault(row.source.node_id, {})[key] = row.facts.progress.target_log_end_offset
@@ -122,7 +122,7 @@ class StandbyReports:
             _log.debug("the source refuses progress reports", broker=node_id, reason=refusal)
 
     def _reported(self, node_id: int, _: asyncio.Task[None]) -> None:
-        del self._telling[node_id]
+        del self._reporting[node_id]
         if self._changed:
             self._wake.set()
 

@@ -14,14 +14,14 @@ reports it, and a planned move compares it with the fenced source's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from mirror.groups.group_report import AccessState
 from mirror.groups.rounds import RoundProblem, repeat
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.group_ports import ConfigRefused, GroupConfigPort
-from mirror.link.link_watch import LinkView
+from mirror.link.known_link import KnownLink
 from mirror.link.round_pauses import pause_between_rounds
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -42,7 +42,7 @@ class GroupConfigSync:
         *,
         source: GroupConfigPort,
         target: GroupConfigPort,
-        link: Callable[[], LinkView],
+        link: KnownLink,
         clock: Clock,
         interval_ms: int,
     ) -> None:
@@ -70,7 +70,7 @@ class GroupConfigSync:
 
     async def round(self) -> None:
         """Compare once and carry what differs. Raises Unreachable when a site does not answer."""
-        link = self._link()
+        link = self._link.view
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._refused.clear()
             self._digest, self._carried_ms = "", None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from mirror.link.core.naming import HEARTBEATS
+from mirror.link.core.topic_naming import HEARTBEATS
 from mirror.mirrormaker.core.mirror_maker_records import Heartbeat
 from mirror.mirrormaker.core.stand_in import StandIn
 from mirror.sites.kafka_site import reached

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.naming import HEARTBEATS
+from mirror.link.core.topic_naming import HEARTBEATS
 from mirror.link.group_ports import GroupPort
 from mirror.link.ports import Unreachable
 from mirror.mirrormaker.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync

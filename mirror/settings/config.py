@@ -14,8 +14,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mirror.link.core.naming import NamingPolicy
 from mirror.link.core.slots import Strategy
+from mirror.link.core.topic_naming import NamingPolicy
 from mirror.settings.core.mirror_maker_file import Flow, Verdict, is_mirror_maker_file, read_mirror_maker_file
 from mirror.settings.core.mirror_maker_keys import NamesFormat, UnusableFile
 from mirror.settings.core.own_keys import NAMING_TABLE, SESSION, SHARING, TRANSACTIONAL, idle_keys

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mirror.link.core.naming import Naming, NamingPolicy, parse_table
+from mirror.link.core.topic_naming import Naming, NamingPolicy, parse_table
 from mirror.settings.values import ALIAS, MIB, ExistingTarget, OffsetSyncsLocation, Patterns
 from runtime.configuration import ConfigurationError, Settings
 

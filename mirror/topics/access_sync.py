@@ -16,12 +16,13 @@ and a planned move compares them with the fenced source's (`wire/rules/access_di
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.link_watch import AgentsUnreachable, LinkView
+from mirror.link.known_link import KnownLink
+from mirror.link.link_watch import AgentsUnreachable
 from mirror.link.round_pauses import pause_between_rounds
 from mirror.topics.access_parts import AccessPart, AclsPart, QuotasPart, UsersPart
 from mirror.topics.core.access_changes import access_changes
@@ -44,7 +45,7 @@ class AccessSync:
         *,
         source: KafkaClient,
         target: KafkaClient,
-        link: Callable[[], LinkView],
+        link: KnownLink,
         shared: SharedAccessPort,
         clock: Clock,
         interval_ms: int,
@@ -56,7 +57,7 @@ class AccessSync:
         self._clock = clock
         self._interval_ms = interval_ms
         self._excluded_principals = excluded_principals
-        self._parts: tuple[AccessPart[Any, Any], ...] = (AclsPart(), UsersPart(link), QuotasPart())
+        self._parts: tuple[AccessPart[Any, Any], ...] = (AclsPart(), UsersPart(lambda: link.view), QuotasPart())
         self._shared = SharedAccessKeys(shared)
         # The keys of each part's rules as this daemon has carried them; the agents may not have
         # stored the last ones.
@@ -85,7 +86,7 @@ class AccessSync:
 
     async def round(self) -> None:
         """Compare once and carry what differs; failures are in `problems`."""
-        link = self._link()
+        link = self._link.view
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self.problems, self._carried_keys, self._whole_round_ms = {}, {}, None
             self._digests = self._no_digests()

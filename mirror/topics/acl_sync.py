@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.naming import Naming
+from mirror.link.core.topic_naming import Naming
 from mirror.topics.core.acls import changes, wanted_acls
 from runtime.logs import get_logger
 from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi

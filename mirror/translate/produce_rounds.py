@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.naming import Naming
+from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.renumbering import renumber

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
-from mirror.link.core.naming import Naming
+from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import Differs, LogAnswer, LogEnds, SourceUnreachable, Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.likeness import Likeness, fingerprint

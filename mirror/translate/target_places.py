@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.ports import SiteTopic
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation

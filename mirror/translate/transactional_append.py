@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.translation import Planned, TargetWentBack

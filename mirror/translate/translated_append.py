@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.naming import Naming
+from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.translation import Planned, TargetWentBack

@@ -16,7 +16,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.link.group_ports import GroupReading, GroupStates
 from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable

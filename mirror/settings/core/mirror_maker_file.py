@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mirror.link.core.naming import NamingPolicy
+from mirror.link.core.topic_naming import NamingPolicy
 from mirror.settings.core.mirror_maker_keys import (
     BESIDE,
     CONSUMER,

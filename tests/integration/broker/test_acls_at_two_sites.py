@@ -14,6 +14,7 @@ import pytest
 
 from dr.sites.core.access_rules import problem_key
 from mirror.link.core.link_roles import LinkRole
+from mirror.link.known_link import KnownLink
 from mirror.topics.access_sync import AccessSync
 from runtime.clock import SystemClock
 from tests.support.embedded.site_access import add_user, remove_user
@@ -75,7 +76,7 @@ def sync(
     return AccessSync(
         source=source,
         target=target,
-        link=lambda: link,
+        link=KnownLink(link),
         shared=shared or MemorySharedAccess(),
         clock=SystemClock(),
         interval_ms=100,

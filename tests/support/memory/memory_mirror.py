@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
+from mirror.link.known_link import KnownLink
 from mirror.settings.config import load_config
 from runtime.doors import ProcessDoors
 from tests.support.memory.memory_world import MemoryWorld
@@ -33,7 +34,7 @@ async def mirroring(
         load_config(properties),
         world.ends(),
         world.share(),
-        await world.read_link(),
+        KnownLink(await world.read_link()),
         registry=registry or CollectorRegistry(),
         doors=ProcessDoors(chance=random.Random(1)),
     )

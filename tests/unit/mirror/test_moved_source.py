@@ -12,6 +12,7 @@ import pytest
 
 from mirror import running
 from mirror.flow.followed_link import FollowedLink, SourceMoved
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView, stand
 from mirror.main import source_bootstrap
 from mirror.settings.config import load_config
@@ -37,23 +38,22 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
     return stand(record, "c")
 
 
-def followed(found: list[SourceMoved]) -> FollowedLink:
+def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
     board: Any = SimpleNamespace(rows=list, restless_rows=list)
 
     async def read() -> LinkView:
         raise AssertionError("nothing is read")
 
-    return FollowedLink(
-        board, view("a", epoch=1), read=read, interval_ms=1, on_turned=lambda: None, on_moved=found.append
-    )
+    return FollowedLink(board, link, read=read, interval_ms=1, on_turned=lambda: None, on_moved=found.append)
 
 
 def test_another_source_ends_the_mirror_with_the_link_as_it_was() -> None:
     found: list[SourceMoved] = []
-    link = followed(found)
-    link._apply(view("a", epoch=2))
+    link = KnownLink(view("a", epoch=1))
+    following = followed(link, found)
+    following._apply(view("a", epoch=2))
     assert (link.view.epoch, found) == (2, [])
-    link._apply(view("b", epoch=3, replaced="a"))
+    following._apply(view("b", epoch=3, replaced="a"))
     (moved,) = found
     assert str(moved) == "link a-c has source b at epoch 3"
     assert (link.view.epoch, link.view.source_site) == (2, "a")

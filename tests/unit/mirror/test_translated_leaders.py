@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.ports import Leader, Unreachable
 from mirror.translate.notes.core.stored_map import Binding
 from mirror.translate.translated_target import TranslatedTarget

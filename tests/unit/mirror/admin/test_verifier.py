@@ -11,7 +11,7 @@ import pytest
 
 from mirror.admin import verifier
 from mirror.admin.verifier import Comparison, ExactVerifier, TranslateVerifier
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.translate.core.translation import Translation
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, encode_batch

@@ -11,6 +11,7 @@ import pytest
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.group_ports import ConfigRefused
+from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
 from tests.support.clock import ManualClock
@@ -47,7 +48,7 @@ def sync(source: Site, target: Site, *, role: LinkRole = LinkRole.MIRRORING, is_
         name="a-b", source_site="a", target_site="b", active_site="a", group_whitelist=["g.*"], is_routed=is_routed
     )
     link_view = LinkView("a-b", 1, role, "", record, "b")
-    return GroupConfigSync(source=source, target=target, link=lambda: link_view, clock=ManualClock(), interval_ms=1)
+    return GroupConfigSync(source=source, target=target, link=KnownLink(link_view), clock=ManualClock(), interval_ms=1)
 
 
 async def test_configs_are_set_changed_and_removed_at_the_target_as_at_the_source() -> None:

@@ -10,8 +10,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
-from mirror.link.core.naming import Naming
 from mirror.link.core.slots import slot_of
+from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import AppendPart
 from mirror.settings.config import load_config
 from mirror.sharing.ownership import Ownership

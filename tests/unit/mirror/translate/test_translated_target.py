@@ -13,7 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
 from mirror.link.group_ports import GroupReading
 from mirror.link.ports import Unreachable

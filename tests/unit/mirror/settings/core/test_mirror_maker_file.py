@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.link.core.naming import NamingPolicy
+from mirror.link.core.topic_naming import NamingPolicy
 from mirror.settings.config import load_configs, verdicts_on
 from mirror.settings.configured_link import link_view_of
 from mirror.settings.core.mirror_maker_file import read_mirror_maker_file

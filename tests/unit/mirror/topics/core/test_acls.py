@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.topics.core.acls import changes, wanted_acls
 from wire.rules.acls import AccessEntry, Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mirror.link.core.naming import Naming, NamingPolicy, parse_table
+from mirror.link.core.topic_naming import Naming, NamingPolicy, parse_table
 
 
 def naming(policy: NamingPolicy, **fields: object) -> Naming:

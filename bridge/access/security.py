@@ -17,7 +17,7 @@ from bridge.core.impersonation import ImpersonationRule, InvalidRule, read_rules
 from bridge.core.password_file import ACCEPTED, read_passwords
 from runtime.config_providers import looked_up
 from runtime.configuration import ConfigurationError, load_settings, read_properties
-from wire.identity.core.principal_rules import PrincipalRules
+from wire.identity.core.principal_mapping_rules import PrincipalRules
 from wire.identity.token_checks import TOKEN_KEYS, TokenKeys, read_token_check
 from wire.tls.server_settings import ClientAuth, ServerTlsSettings
 from wire.tls.settings import HIDDEN, TLS_SECRETS

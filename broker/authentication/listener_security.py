@@ -25,7 +25,7 @@ from broker.authentication.sasl_offers import (
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.security import SecurityProtocol
 from wire.identity.core.failed_logins import DELAY_MS_KEY
-from wire.identity.core.principal_rules import PrincipalRules
+from wire.identity.core.principal_mapping_rules import PrincipalRules
 from wire.identity.token_checks import TOKEN_KEYS, TokenKeys
 from wire.tls.server_settings import ServerTlsSettings
 from wire.tls.settings import HIDDEN, TLS_SECRETS

@@ -16,7 +16,7 @@ from broker.authentication.core.sasl_login import SaslLogin, SaslOffer
 from broker.authentication.core.sasl_mechanisms import Login, PlainExchange, ScramExchange
 from wire.identity.core.distinguished_names import subject_of
 from wire.identity.core.json_web_tokens import InvalidToken, TokenRules, holder_of_token, read_key_set
-from wire.identity.core.principal_rules import PrincipalRules
+from wire.identity.core.principal_mapping_rules import PrincipalRules
 from wire.rules.jaas import parse_jaas
 from wire.rules.scram import ScramCredential, credential_of, decode_credential, salted_password
 

@@ -7,16 +7,17 @@ replica has the records. Topics whose flush.messages demands it are flushed befo
 Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's
 first batch in a partition waits until the transaction's coordinator has confirmed that the
 partition takes part (`transactional_produce.py`). Requests wait during a controlled shutdown
-(`broker/site/controlled_shutdown.py`), and for at most two seconds while the active role of their
-link moves to the other site. The size of a request is charged to the client's quota when the
-request is answered. Requests that follow on the connection are appended while one waits for the in-
-sync replicas; answers keep the order of the requests.
+(`broker/site/controlled_shutdown.py`), and while the active role of their link moves to the other
+site (`role_moves.py`). The size of a request is charged to the client's quota when the request is
+answered. Requests that follow on the connection are appended while one waits for the in-sync
+replicas; answers keep the order of the requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
@@ -26,6 +27,7 @@ from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.handlers.records.produce_responses import WaitingProduce, answer, errors_of, throttle_time_ms
+from broker.handlers.records.role_moves import awaits_role, until_role_is_known
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
@@ -63,8 +65,6 @@ MAX_VERSION = HIGHEST_VERSION
 ADVERTISED_FROM = 0
 """Versions 0 to 2 are listed and refused, see api_versions.py."""
 ACKS_NONE: Final = 0
-SUSPENDED_MS_MAX: Final = 2_000
-"""How long (ms) a request waits while the active role of its link moves."""
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)
 _TOPIC_IDS_FROM = 13
 
@@ -112,10 +112,10 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     if doors.authorizer.is_enabled:
         # Topics that were refused above are skipped.
         request, refused = _without_denied(doors, exchange, request)
-    if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster, request):
+    if awaits_role(doors.cluster, request):
         # The bytes are copied, because the frame's buffer is reused for the next request as soon as
         # this call returns.
-        exchange.defer(_append_when_decided(doors, exchange, _copied(request), refused))
+        exchange.defer(_append_when_role_is_known(doors, exchange, _copied(request), refused))
         return
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
@@ -211,32 +211,20 @@ async def _append_after(
         _finish(doors, exchange, request, done)
 
 
-async def _append_when_decided(
+async def _append_when_role_is_known(
     doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
 ) -> None:
-    """Waits while the active role moves or awaits its confirmation. This usually takes less time
-    than a client waits before it tries again, and afterwards a refusal can name the new leader.
-    Later requests of the connection wait behind this one.
+    """Append after the move of the active role. Later requests of the connection wait behind this
+    one.
     """
-    timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
-
-    async def decided() -> None:
-        await doors.cluster.wait_for(lambda _: _may_be_decided(doors.cluster, request), timeout_ms=timeout_ms)
-
+    role_is_known = partial(until_role_is_known, doors.cluster, request)
     if request.transactional_id is None:
-        await _append_after(decided, doors, exchange, request, refused=refused)
+        await _append_after(role_is_known, doors, exchange, request, refused=refused)
         return
-    await decided()
+    await role_is_known()
+    # The guards are taken after the wait: a marker that is written meanwhile would withdraw them.
     admission = TransactionalProduce(doors, request, exchange.header.api_version)
     await _append_after(admission.ask, doors, exchange, request, refused=refused, admission=admission)
-
-
-def _may_be_decided(cluster: Cluster, request: ProduceRequest) -> bool:
-    """True if the link of each topic shows whether this site accepts writes."""
-    names = (
-        topic.name or cluster.image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics
-    )
-    return not any(map(cluster.is_suspended, names))
 
 
 def _append_all(

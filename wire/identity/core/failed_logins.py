@@ -39,7 +39,7 @@ class _Failures:
 
 
 class FailedLogins:
-    """The addresses whose logins have failed. See the module."""
+    """The addresses whose logins have failed."""
 
     def __init__(self, *, failures_max: int, window_ms: float, addresses_max: int = ADDRESSES_MAX) -> None:
         """`failures_max` 0: no address is refused."""

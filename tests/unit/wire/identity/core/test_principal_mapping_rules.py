@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from wire.identity.core.distinguished_names import subject_of
-from wire.identity.core.principal_rules import PrincipalRules
+from wire.identity.core.principal_mapping_rules import PrincipalRules
 
 RULES = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,"

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
-from tests.support.sites.controller_site import CandidateProcess, create_topic, start_client
+from tests.support.sites.controller_site import CandidateProcess, ControllerSite, create_topic, start_client
 from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.znodes import layout as znodes
@@ -111,12 +111,9 @@ async def test_a_leaving_broker_gets_its_answer_although_another_broker_is_unrea
 
 
 async def test_a_promotion_lifts_leader_epochs_to_the_links_floor_and_a_passive_site_refuses_clients(
-    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+    site: ControllerSite, zookeeper: ZooKeeper
 ) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches)
+    broker, _, client = site
     link = LinkRecord(
         name="b-a",
         source_site="b",

@@ -17,7 +17,7 @@ from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
 from tests.support.processes.zookeeper import expire_session
-from tests.support.sites.controller_site import CandidateProcess, create_topic, start_client
+from tests.support.sites.controller_site import CandidateProcess, ControllerSite, create_topic, start_client
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ACTIVE_CONTROLLER_KEY
@@ -109,12 +109,9 @@ async def test_a_lost_session_ends_the_tenure_and_another_begins(stack: AsyncExi
 
 
 async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure(
-    stack: AsyncExitStack, zookeeper_connect: str, monkeypatch: pytest.MonkeyPatch
+    site: ControllerSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches)
+    broker, candidate, client = site
     epoch = candidate.candidate.controller_epoch
     healthy = PendingChanges.batch
 

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
-from tests.support.sites.controller_site import CandidateProcess, create_topic, start_client
+from tests.support.sites.controller_site import CandidateProcess, ControllerSite, create_topic, start_client
 from wire.control import controller_pb2 as pb
 from wire.znodes import layout as znodes
 from wire.znodes.topic_znodes import decode_partition_state, decode_topic
@@ -23,34 +23,27 @@ pytestmark = pytest.mark.integration
 
 
 async def test_a_created_topic_is_stored_as_kafka_stores_it_and_known_to_brokers_when_the_reply_comes(
-    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+    site: ControllerSite, zookeeper: ZooKeeper
 ) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1001))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1001))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches and broker.batches[0].is_full)
+    broker, candidate, client = site
+    assert broker.batches[0].is_full
     result = await create_topic(client, "orders", 3, retention_ms="1000")
     assert result.error_code == ErrorCode.none
     assert (result.partition_count, result.replication_factor) == (3, 1)
-    assert [broker.leader_of("orders", index) for index in range(3)] == [1001] * 3
+    assert [broker.leader_of("orders", index) for index in range(3)] == [1] * 3
     assert broker.topic_configs["orders"] == {"retention.ms": "1000"}
     stored = decode_topic("orders", (await zookeeper.get(znodes.topic_path("orders")))[0])
     assert stored.topic_id == result.topic_id
     state, stat = await zookeeper.get(znodes.partition_state_path("orders", 2))
-    assert decode_partition_state("orders", 2, state).leader == 1001
+    assert decode_partition_state("orders", 2, state).leader == 1
     assert stat.version == broker.partitions["orders", 2].partition_epoch
     again = await create_topic(client, "orders")
     assert again.error_code == ErrorCode.topic_already_exists
     assert candidate.metric("globalpartitioncount") == 3
 
 
-async def test_topics_grow_change_configs_and_are_deleted(
-    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
-) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches)
+async def test_topics_grow_change_configs_and_are_deleted(site: ControllerSite, zookeeper: ZooKeeper) -> None:
+    broker, _, client = site
     created = await create_topic(client, "t")
     grown = await client.create_partitions(
         pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name="t", total_count=4)])
@@ -97,11 +90,8 @@ async def test_a_deletion_waits_for_a_dead_broker_and_survives_a_change_of_contr
     assert [topic.name for topic in brokers[1].batches[0].deleted_topics] == ["t"]
 
 
-async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper_connect: str) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches)
+async def test_a_failed_deletion_is_tried_again(site: ControllerSite) -> None:
+    broker, _, client = site
     await create_topic(client, "t")
     broker.failing_topics.add("t")
     deletion = client.delete_topics(pb.DeleteTopicsRequest(names=["t"]))
@@ -112,12 +102,9 @@ async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper
 
 
 async def test_a_thousand_partitions_are_written_in_one_go_and_deleted(
-    stack: AsyncExitStack, zookeeper_connect: str
+    site: ControllerSite, stack: AsyncExitStack, zookeeper_connect: str
 ) -> None:
-    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = start_client(stack, candidate)
-    await eventually(lambda: broker.batches)
+    broker, candidate, client = site
     started = time.monotonic()
     assert (await create_topic(client, "wide", 1000)).error_code == ErrorCode.none
     print(f"created in {time.monotonic() - started:.3f} s")

@@ -5,7 +5,7 @@ and a client of them.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -13,6 +13,7 @@ from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
+from tests.support.memory.scripted_control import ScriptedBroker
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient
 
@@ -62,6 +63,14 @@ class CandidateProcess:
         value = self.registry.get_sample_value(f"kafka_controller_{bean}_{name}")
         assert value is not None, name
         return value
+
+
+class ControllerSite(NamedTuple):
+    """A site of one broker that records the batches of its controller."""
+
+    broker: ScriptedBroker
+    candidate: CandidateProcess
+    client: ControllerClient
 
 
 def start_client(stack: AsyncExitStack, *candidates: CandidateProcess, timeout_ms: float = 10_000) -> ControllerClient:

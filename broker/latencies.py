@@ -27,12 +27,12 @@ class Latencies:
         self.buckets[bisect_left(LATENCY_BOUNDS_MS, elapsed_ms)] += 1
         self.sum_ms += elapsed_ms
 
-    def cumulated(self, of: int = 0) -> list[tuple[str, float]]:
-        """Cumulative counts up to each bound, as Prometheus needs them; events of `of` that were
-        not recorded took no time.
+    def cumulative_buckets(self, event_count: int = 0) -> list[tuple[str, float]]:
+        """The buckets of a Prometheus histogram: for each bound, the number of events that took no
+        longer. If `event_count` exceeds the recorded events, the others took no time.
         """
         counts, running, found = list(self.buckets), 0, []
-        counts[0] += max(of - sum(counts), 0)
+        counts[0] += max(event_count - sum(counts), 0)
         for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
             running += count
             found.append((bound, float(running)))

@@ -128,7 +128,7 @@ class BrokerMetrics(Collector):
         flushes = HistogramMetricFamily(
             "kafka_log_logflushstats_logflushrateandtimems", "Time to force a log to disk (ms)"
         )
-        flushes.add_metric([], self.log_flush.cumulated(), sum_value=self.log_flush.sum_ms)
+        flushes.add_metric([], self.log_flush.cumulative_buckets(), sum_value=self.log_flush.sum_ms)
         yield flushes
         for gauge in self.gauges:
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
@@ -162,13 +162,13 @@ class BrokerMetrics(Collector):
         for metrics in tuple(self.apis.values()):
             for code, count in tuple(metrics.errors.items()):
                 errors.add_metric([metrics.name, ErrorCode(code).name.upper()], count)
-            buckets = metrics.cumulated()
+            buckets = metrics.cumulative_buckets()
             answered_count = buckets[-1][1]
             if not answered_count and not metrics.unanswered_count:
                 continue
             for attribute, family in phases.items():
                 phase: Latencies = getattr(metrics, attribute)
-                family.add_metric([metrics.name], phase.cumulated(int(answered_count)), sum_value=phase.sum_ms)
+                family.add_metric([metrics.name], phase.cumulative_buckets(int(answered_count)), sum_value=phase.sum_ms)
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
             requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
         yield from (total_ms, *phases.values(), requests, errors)

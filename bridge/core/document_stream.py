@@ -51,7 +51,7 @@ class DocumentStream:
     def finish(self) -> None:
         """The stream has ended. Raises Refused if a document is incomplete."""
         if self._buffer.strip(_BLANK):
-            raise malformed("the last document is broken off")
+            raise malformed("the last document is incomplete")
 
     def _end_of_document(self) -> int | None:
         """The end of the first document; None while it is incomplete."""

@@ -34,8 +34,8 @@ from wire.control.clients import ControllerClient
 
 
 class Coordination:
-    """See the module. The owner registers `on_image` of groups, transactions and hanging
-    transactions, in this order and after replication's.
+    """The coordinators of one broker. The owner registers `on_image` of groups, transactions and
+    hanging transactions, in this order and after replication's.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ from wire.control.clients import ControllerClient
 
 
 class HandlerParts(Struct, frozen=True, kw_only=True):
-    """See the module. Read once, when the handlers are bound (`broker/handlers/registry.py`); a
-    handler keeps only the parts that its `Doors` names.
+    """All parts that handlers may use. Read once, when the handlers are bound
+    (`broker/handlers/registry.py`); a handler keeps only the parts that its `Doors` names.
     """
 
     active_site: ActiveSite

@@ -23,7 +23,9 @@ from wire.control.clients import ControllerClient
 
 
 class Replication:
-    """See the module. The owner registers `on_image` of the parts in the order of their fields."""
+    """The replicas of one broker, and the tasks that replicate them. The owner registers `on_image`
+    of the parts in the order of their fields.
+    """
 
     def __init__(
         self,

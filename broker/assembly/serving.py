@@ -48,7 +48,9 @@ UNBOUNDED = 1 << 62
 
 
 class Serving:
-    """See the module. Call `bind` before the logs are opened, and `open` to accept clients."""
+    """The handlers and listeners of one broker. Call `bind` before the logs are opened, and `open`
+    to accept clients.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,9 @@ OnLocked = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class Storage:
-    """See the module. `open` once, then `close` or `abandon`; both are harmless when repeated."""
+    """The logs of one broker. `open` once, then `close` or `abandon`; both are harmless when
+    repeated.
+    """
 
     def __init__(self, configs: DynamicConfigs, doors: Doors, metrics: BrokerMetrics) -> None:
         settings = configs.current

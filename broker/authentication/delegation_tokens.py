@@ -32,7 +32,7 @@ class TokenCredential(NamedTuple):
 
 
 class DelegationTokens:
-    """See the module."""
+    """The delegation tokens of the site, as this broker's image has them."""
 
     def __init__(self, secret: str = "", clock: Clock | None = None) -> None:
         self._secret = secret

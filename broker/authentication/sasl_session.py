@@ -73,7 +73,7 @@ class LoginCounts:
 
 
 class SaslSession:
-    """See the module."""
+    """The SASL session of one connection."""
 
     def __init__(
         self, client: Client, offer: SaslOffer, clock: Clock, counts: LoginCounts, *, frame_bytes_max: int

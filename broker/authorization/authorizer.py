@@ -63,7 +63,7 @@ CLUSTER_ACTION: Final = Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 class Authorizer:
-    """See the module. `image` gives the newest image."""
+    """Decides which requests of a principal are allowed. `image` gives the newest image."""
 
     def __init__(self, settings: BrokerSettings, image: Callable[[], ClusterImage]) -> None:
         self.is_enabled = bool(settings.authorizer_class)

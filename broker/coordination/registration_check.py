@@ -3,8 +3,8 @@ coordinator.
 
 A paused process (SIGSTOP, a paused container, a host without CPU) continues with old state, and the
 first requests reach it before the controller does. If another broker leads by then, the replicas
-refuse the coordinator's writes. But answers from memory alone, a refusal for instance, may be
-outdated, and some refusals are final for a client. So coordinators answer NOT_COORDINATOR until
+refuse the coordinator's writes. But an answer that needs no write, such as a refusal, comes from
+old state, and some refusals are final for a client. So coordinators answer NOT_COORDINATOR until
 ZooKeeper confirms that the registration still exists and belongs to the image. Clients then look
 for the coordinator at other brokers, and return if there is no other. A late timer or the first
 request detects the pause.
@@ -47,7 +47,7 @@ class _NotYet(Exception):
 
 
 class RegistrationCheck:
-    """See the module. Made inside the running loop."""
+    """Withholds the coordinators' answers after a long pause. Made inside the running loop."""
 
     def __init__(
         self, registered: Registered, cluster: Cluster, clock: Clock, *, node_id: int, session_timeout_ms: int

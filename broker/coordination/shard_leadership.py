@@ -30,8 +30,8 @@ ShardT = TypeVar("ShardT", bound=StateShard[Any, Any, Any])
 
 
 class ShardLeadership(Generic[ShardT]):
-    """See the module. `make(partition, leader_epoch)` creates a shard; its failures are passed to
-    `shard_failed`.
+    """The shards of the partitions that this broker leads. `make(partition, leader_epoch)` creates
+    a shard; its failures are passed to `shard_failed`.
     """
 
     def __init__(

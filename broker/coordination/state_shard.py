@@ -71,7 +71,7 @@ class CoordinatorRefusal(Exception):
 
 
 class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
-    """See the module. A subclass brings the machine."""
+    """One partition: its machine, which a subclass gives, and its appends."""
 
     def __init__(
         self,

@@ -65,7 +65,9 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 class GroupCoordinator:
-    """See the module. Made inside the running loop."""
+    """The coordinator of all groups whose partitions this broker leads. Made inside the running
+    loop.
+    """
 
     def __init__(
         self,

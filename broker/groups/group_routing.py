@@ -134,7 +134,7 @@ class ImageRouting:
         return image.role_in(image.link_of_group(group_id)) is LinkRole.FENCED
 
     def commit_error(self, group_id: str) -> ErrorCode:
-        """See the module's table."""
+        """The error for a client that commits; `none` if this site accepts the commit."""
         if self.is_elsewhere(group_id):
             return ErrorCode.not_coordinator
         image = self._image()

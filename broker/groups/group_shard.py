@@ -55,7 +55,7 @@ log = get_logger(__name__)
 
 
 class GroupShard(StateShard[Command, Reply, Decision]):
-    """See the module."""
+    """The groups of one partition that this broker leads."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class WritableLog(LogState):
             return found_again(intake.answered, self._limits, log_start_offset=self.log_start_offset)
         first_offset = self.log_end_offset
         size_bytes = intake.size_bytes
-        # Kafka's check and code: one append never spans two segments
+        # as in Kafka, and with its error code: one append never spans two segments
         if size_bytes > self.config.segment_bytes:
             raise BatchRejected(
                 ErrorCode.record_list_too_large,

@@ -22,7 +22,7 @@ IN_FLIGHT_MAX: Final = 32
 
 
 class PeerBrokers:
-    """See the module."""
+    """The connections to the other brokers of the site."""
 
     def __init__(self, image: Callable[[], ClusterImage], listener: str, secured: Secured = plaintext) -> None:
         self._image = image

@@ -64,7 +64,7 @@ def role_of_topic(image: ClusterImage, topic: str) -> TopicRole:
 
 
 class AssignedReplicas:
-    """See the module."""
+    """The replicas that images assign to this broker."""
 
     def __init__(
         self, settings: BrokerSettings, partitions: HostedPartitions, standbys: Standbys, metrics: BrokerMetrics

@@ -61,7 +61,7 @@ class ReplicaListeners(Struct, frozen=True, kw_only=True):
 
 
 class HostedPartitions:
-    """See the module."""
+    """All partitions of this broker; `act` carries out their effects."""
 
     def __init__(
         self,

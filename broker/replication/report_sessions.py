@@ -61,7 +61,7 @@ class ReportSession(Struct):
 
 
 class ReportSessions:
-    """See the module. One event loop only."""
+    """The sessions of all mirrors at this broker. One event loop only."""
 
     def __init__(self, partitions: HostedPartitions, *, new_id: Callable[[], int]) -> None:
         self._partitions = partitions

@@ -32,7 +32,7 @@ class _Gap(NamedTuple):
 
 
 class SequenceGaps:
-    """See the module."""
+    """The gaps that leaders here are not sure about."""
 
     def __init__(self, followers: TrackedSessions) -> None:
         self._followers = followers

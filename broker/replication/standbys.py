@@ -26,7 +26,7 @@ _SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)
 
 
 class Standbys:
-    """See the module."""
+    """The standbys of the sync links that this broker's partitions belong to."""
 
     def __init__(self, partitions: HostedPartitions) -> None:
         self._partitions = partitions

@@ -24,7 +24,7 @@ class _Watched(NamedTuple):
 
 
 class TrackedSessions:
-    """See the module."""
+    """The sessions, by the partitions that they have."""
 
     def __init__(self) -> None:
         self._sessions: dict[Hashable, dict[FetchSession, _Watched]] = {}

@@ -76,7 +76,7 @@ class TruncatedRecords:
         """
         self._by_partition: dict[tuple[str, int], TruncationCounts] = {}
         self.total = TruncationCounts()
-        """The sum of all, deleted topics included."""
+        """The counts of all partitions together, also of topics that were deleted since."""
 
     def of(self, topic: str, partition: int) -> TruncationCounts | None:
         """The counts of this partition; None if it lost nothing."""

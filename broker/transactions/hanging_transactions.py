@@ -34,7 +34,7 @@ BACKOFF_MAX_MS: Final = 5000
 
 
 class HangingTransactions:
-    """See the module."""
+    """Finds and aborts these transactions after each change of the image."""
 
     def __init__(self, replicas: Replicas, markers: TransactionMarkers) -> None:
         self._replicas = replicas

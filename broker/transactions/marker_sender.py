@@ -49,7 +49,7 @@ class _PartitionsLeft(Exception):
 
 
 class MarkerSender:
-    """See the module."""
+    """Sends the markers of decided transactions."""
 
     def __init__(self, image: Callable[[], ClusterImage], markers: TransactionMarkers, peers: PeerBrokers) -> None:
         self._image = image

@@ -28,7 +28,7 @@ class BlockSource(Protocol):
 
 
 class ProducerIdSource:
-    """See the module."""
+    """The producer ids that this broker may give out."""
 
     def __init__(self, node_id: int, controller: BlockSource, *, broker_epoch: Callable[[], int]) -> None:
         self._node_id = node_id

@@ -38,7 +38,7 @@ class Writer(NamedTuple):
 
 
 class TransactionAdmission:
-    """See the module."""
+    """Asks coordinators, of this broker and of others."""
 
     def __init__(
         self, node_id: int, routing: TransactionRouting, coordinator: TransactionCoordinator, peers: PeerBrokers

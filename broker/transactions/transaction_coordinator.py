@@ -63,7 +63,9 @@ def transaction_limits(settings: BrokerSettings) -> TransactionLimits:
 
 
 class TransactionCoordinator:
-    """See the module. Made inside the running loop."""
+    """The coordinator of all transactional ids whose partitions this broker leads. Made inside the
+    running loop.
+    """
 
     def __init__(
         self,

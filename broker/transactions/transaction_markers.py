@@ -34,7 +34,7 @@ from wire.protocol.ids import ACKS_ALL, TopicPartition
 
 
 class TransactionMarkers:
-    """See the module."""
+    """Writes the markers of this broker's partitions."""
 
     def __init__(
         self, image: Callable[[], ClusterImage], replicas: Replicas, groups: GroupCoordinator, clock: Clock

@@ -19,7 +19,7 @@ from wire.protocol.ids import NO_NODE
 
 
 class TransactionRouting:
-    """See the module."""
+    """The coordinators of transactional ids, by the newest image."""
 
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image

@@ -54,7 +54,7 @@ class Markers(Protocol):
 
 
 class TransactionShard(StateShard[TransactionCommand, TransactionReply, TransactionDecision]):
-    """See the module."""
+    """The transactional ids of one partition that this broker leads."""
 
     def __init__(
         self,

@@ -200,7 +200,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
         title += f"; {reply.mirror_maker_problem}"
     if reply.HasField("transactions"):
         done = reply.transactions
-        title += f"; {done.committed} transactions as {done.transactional_id}, {done.aborted} broken off ({done.fenced} fenced)"
+        title += (
+            f"; {done.committed} transactions as {done.transactional_id}, {done.aborted} aborted ({done.fenced} fenced)"
+        )
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
     if reply.refused_changes:
         refused = [(one.topic, iso_time(one.since_ms), one.reason, one.way_out) for one in reply.refused_changes]

@@ -20,7 +20,7 @@ from runtime.process import run_daemon
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, LEASE_MS_MAX, LEASE_MS_MIN, FailoverMode, SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
-# By name: this process itself imports none of the daemons.
+# Given by name, so that this process imports none of the daemons.
 PRELOADED = ("cli.processes.preloaded",)
 UP_LEASE_MS = 2_000
 """Short, for sites that are tried out on one machine."""

@@ -24,7 +24,9 @@ from wire.znodes import link_znodes
 from wire.znodes.layout import link_path
 
 _WITHOUT_ANY = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND})
-"""Errors of a site that stores none: it runs an earlier release, or does not have the link."""
+"""Errors of a site that stores no such rules: it runs an earlier release, or does not have the
+link.
+"""
 
 
 class SharedAccessStore:

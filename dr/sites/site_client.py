@@ -302,7 +302,9 @@ class SiteClient:
         return reply.shared
 
     async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """The first answer; `timeout_ms` None: the call only reads."""
+        """The first answer of an agent. Calls that change something have a `timeout_ms`; a call
+        without one only reads, and several agents may be asked.
+        """
         if not self._patience_ms:
             return await self._ask_agents(method, request, timeout_ms)
         retrying = jittered_backoff(retry_on=SiteInterrupted, budget_ms=self._patience_ms)

@@ -47,8 +47,8 @@ class Book(Protocol):
 
 
 class Transaction:
-    """One transaction as its writers see it. `over` resolves when it is committed, with Unreachable
-    when it was broken off.
+    """One transaction as its writers see it. `over` resolves when it is committed, and raises
+    Unreachable when it is aborted.
     """
 
     def __init__(self, stamp: ProducerIdentity) -> None:

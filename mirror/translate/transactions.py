@@ -100,7 +100,7 @@ class Transactions:
         # The reason why another mirror writes instead of this one; empty while none does.
         self.taken_over = ""
         self._current: Transaction | None = None
-        # The epoch whose transaction was broken off and may still be open at the target.
+        # The epoch of a transaction that was given up and may still be open at the target.
         self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._beginnings: dict[int, asyncio.Lock] = {}

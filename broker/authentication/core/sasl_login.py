@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 
 
 class SaslLogin:
-    """See the module."""
+    """The login of one connection."""
 
     def __init__(self, offer: SaslOffer) -> None:
         self._offer = offer

@@ -72,7 +72,7 @@ from wire.znodes.group_configs import GroupConfigs
 
 
 class Groups(GroupTables):
-    """See the module."""
+    """The groups of one partition: `decide`, then `apply`."""
 
     def __init__(self, limits: GroupLimits, configs_of: Callable[[str], GroupConfigs] = lambda _group_id: {}) -> None:
         super().__init__()

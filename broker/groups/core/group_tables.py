@@ -31,7 +31,7 @@ STORY_LENGTH: Final = 64
 
 
 class GroupTables:
-    """See the module."""
+    """The groups and offsets of one partition; `apply` changes them."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}

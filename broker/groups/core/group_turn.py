@@ -81,7 +81,7 @@ class GroupLimits(Struct, frozen=True, kw_only=True):
 
 
 class Turn:
-    """See the module."""
+    """One group during a decision; each change returns another turn."""
 
     __slots__ = ("_before", "_effects", "group", "limits", "must_store", "now_ms", "reason", "token")
 

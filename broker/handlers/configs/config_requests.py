@@ -31,7 +31,7 @@ DONE: Outcome = (ErrorCode.none, None)
 
 
 class BrokerConfigChanges:
-    """See the module."""
+    """Changes broker configs for clients."""
 
     def __init__(self, configs: DynamicConfigs, store: BrokerConfigStore) -> None:
         self._configs = configs

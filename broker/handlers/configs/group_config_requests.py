@@ -32,7 +32,7 @@ KNOWN_WITHIN_MS: Final = 5_000
 
 
 class GroupConfigRequests:
-    """See the module."""
+    """Reads and changes configs of groups for clients."""
 
     def __init__(
         self, cluster: Cluster, groups: GroupCoordinator, controller: ControllerClient, active_site: ActiveSite

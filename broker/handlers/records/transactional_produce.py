@@ -50,7 +50,7 @@ class AdmissionDoors(Protocol):
 
 
 class TransactionalProduce:
-    """See the module. `end` must follow, also after an exception."""
+    """The admission of one request. `end` must follow, also after an exception."""
 
     def __init__(self, doors: AdmissionDoors, request: ProduceRequest, version: int) -> None:
         self._doors = doors

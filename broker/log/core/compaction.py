@@ -99,7 +99,8 @@ class KeyOffsets:
         """
         if None in offsets:
             return False
-        # all added with these offsets, or none added at all; a mixture needs a check of each record
+        # Only the two common cases, which need no look at each record: all these offsets were
+        # added, or none of these keys was.
         return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:

@@ -32,7 +32,7 @@ from runtime.disk import Disk, write_file
 from wire.protocol.ids import TopicPartition
 
 CLOSING_THREADS: Final = 4
-"""Logs that are flushed and closed at the same time at a stop."""
+"""Number of logs that are flushed and closed at the same time when the broker stops."""
 
 
 _FILES_AT_A_TIME: Final = 1000

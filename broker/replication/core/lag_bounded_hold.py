@@ -35,7 +35,9 @@ class _Mark(NamedTuple):
 
 @dataclass(slots=True)
 class LagBoundedHold(StandbyHold):
-    """See the module. `limited_ms` counts for how long acknowledgements were throttled or held."""
+    """What waits for the standby in one partition. `limited_ms` counts for how long
+    acknowledgements were throttled or held.
+    """
 
     bound_ms: float = 0.0
     limit: int | None = None

@@ -12,9 +12,10 @@ refused. A transaction that its producer does not end itself (timeout, another p
 under an epoch that its producer does not have.
 
 Confirmed answers: a former coordinator may not know yet that there is a new one (for example if it
-is disconnected from ZooKeeper and the controller), and most answers are final for a producer. So an
-answer that depends on memory alone comes with a record that changes nothing: the append of this
-record fails where another broker leads, and the producer looks for the coordinator again.
+is disconnected from ZooKeeper and the controller), and most answers are final for a producer. So
+before the machine answers without a change of state, its shell appends a record that changes
+nothing. Where another broker leads, this append fails, and the producer looks for the coordinator
+again.
 
 Carried producers: a mirror keeps a passive site's machine informed of the other site's. The
 mirror's report is late by a moment, and under KIP-890 every transaction has an epoch of its own, so
@@ -83,7 +84,7 @@ class TransactionLimits(Struct, frozen=True, kw_only=True):
 
 
 class Transactions:
-    """See the module."""
+    """The transactions of one partition: `decide`, then `apply`."""
 
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
@@ -196,7 +197,7 @@ class Transactions:
 def _confirmed(
     known: Transaction | None, command: TransactionCommand, decision: TransactionDecision
 ) -> TransactionDecision:
-    """The decision, with a record that changes nothing when it would answer from memory alone."""
+    """The decision; if it answers without a record, with a record that changes nothing."""
     # a decision with records is confirmed by its own append
     if decision.records or not any(
         isinstance(effect, TransactionAnswer) and _may_be_outdated(command, effect.reply) for effect in decision.effects

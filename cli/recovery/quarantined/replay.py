@@ -179,7 +179,9 @@ class Replay:
         self.counts["replayed"] += len(records)
 
     def _commit(self, producer: Any, records: list[tuple[Origin, Record]]) -> None:
-        """Commit all of them, or none. OperationalFailure: another run resumes from here."""
+        """Commit all these records, or none. Raises OperationalFailure; another run of the command
+        continues with the records that were not committed.
+        """
         from confluent_kafka import KafkaException
 
         first, last = records[0][0].offset, records[-1][0].offset

@@ -4,12 +4,11 @@ Pure.
 A partition that is begun, sought or rewound gets a new generation; answers to requests of an older
 generation are ignored.
 
-    NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
-    UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
-    READY                        fetched from its leader, if it has one and is not paused
-    HALTED                       a problem that only the application can resolve was found and
-                                 reported. After `retry` the partition returns to its phase: it goes
-                                 on if the cause is gone, else the problem is reported again
+NO_OFFSET -> READY where to begin is being asked for (by the reset policy or a time) UNVALIDATED ->
+READY a new leader is asked whether its log still has what was read (KIP-320) READY fetched from its
+leader, if it has one and is not paused HALTED a problem that only the application can resolve was
+found and reported. After `retry` the partition returns to its phase: it goes on if the cause is
+gone, else the problem is reported again
 
 `fetched` is the position behind the last chunk put into the sink, `consumed` the one behind the
 last that the application took. Called by `reader.py`.
@@ -239,7 +238,7 @@ class Readings:
         """A chunk was put; its partition moves to the end of the line."""
         reading.fetched = position
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
-        # to the end of the order: the broker fills a response in the order of the request
+        # moved to the end of the next request: brokers fill responses in the order of the request
         self._readings[reading.place] = self._readings.pop(reading.place)
 
     def positions(self) -> Mapping[PartitionKey, Position]:

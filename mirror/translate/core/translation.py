@@ -228,7 +228,7 @@ class Translation:
 
     def write_under(self, producer_id: int, producer_epoch: int, *, instead_of: Collection[int] = ()) -> None:
         """Write under this producer and epoch from now on. Sequences begin at zero for a new
-        producer, and planned batches are broken off. `instead_of` are producers that have stopped
+        producer, and planned batches are dropped. `instead_of` are producers that have stopped
         writing; their sequences are removed.
         """
         sequences = self.position.sequences
@@ -239,8 +239,8 @@ class Translation:
             self._plan_sequences = dict(sequences)
 
     def ahead(self, *, first_chunk: int) -> Translation:
-        """The translation after everything planned is confirmed, with the map from a chunk on. A
-        position can thus be written before it is valid, in the transaction that makes it valid.
+        """A copy as it will be once the target has confirmed all planned batches; its map begins at
+        `first_chunk`. So the position can be written in the transaction that makes it valid.
         """
         position = self.position
         copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))

@@ -145,7 +145,7 @@ async def translate_links_under(
             await has_as_many(*ends, topic, within_ms=HEALED_AT_ONCE_WITHIN_MS)
             await wait_equal(*ends, topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
             await demand_surplus_is_known(mirrors[number], target.bootstrap, topic, settings)
-            mirrors[number].kill()  # its work is done, and that of the others is not
+            mirrors[number].kill()  # this mirror has nothing left to do; the others continue
 
         for mirror in mirrors:
             await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)

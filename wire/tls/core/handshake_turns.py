@@ -19,7 +19,7 @@ EntryT = TypeVar("EntryT")
 
 
 class HandshakeTurns(Generic[EntryT]):
-    """The handshakes that are under way, from `add` to `discard`. See the module."""
+    """The handshakes that are under way, from `add` to `discard`."""
 
     def __init__(self) -> None:
         self._networks: dict[EntryT, str] = {}

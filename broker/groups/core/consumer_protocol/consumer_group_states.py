@@ -71,7 +71,7 @@ class ConsumerFact(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """See the module."""
+    """One group of the consumer protocol; `put` changes it."""
 
     group_id: str
     epoch: int = 0

@@ -40,7 +40,7 @@ Assignor = Callable[[AssignmentInput], Mapping[str, Owned]]
 
 
 def uniform(given: AssignmentInput) -> Mapping[str, Owned]:
-    """See the module."""
+    """Distribute all partitions evenly, moving as few as possible."""
     eligible = {member: frozenset(topics) for member, topics in sorted(given.subscriptions.items())}
     counts = given.partition_counts
     assigned: dict[str, set[TopicIdPartition]] = {}
@@ -86,7 +86,7 @@ def _balance(assigned: dict[str, set[TopicIdPartition]], eligible: Mapping[str, 
 
 
 def range_by_topic(given: AssignmentInput) -> Mapping[str, Owned]:
-    """See the module."""
+    """Give each member neighbouring partitions of each topic."""
     assigned: dict[str, set[TopicIdPartition]] = {member: set() for member in given.subscriptions}
     for topic_id, count in given.partition_counts.items():
         takers = sorted(member for member, topics in given.subscriptions.items() if topic_id in topics)

@@ -19,13 +19,13 @@ from mirror.admin.status import MirrorStatus
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.window import QueuedBatches
-from mirror.flow.metric_names import in_formats
 from mirror.flow.pace import Pace, oldest_by_partition
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rolling import Figures, figure_families
 from mirror.link.core.slots import SLOTS
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.settings.core.mirror_maker_keys import NamesFormat
+from mirror.settings.metric_names import in_formats
 from mirror.sharing.peer_watch import PeersStatus
 from runtime.clock import Clock
 from wire.protocol.ids import UNKNOWN, TopicPartition

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mirror.flow.metric_names import in_formats
 from mirror.flow.rolling import Figures, Rolling, figure_families
 from mirror.settings.core.mirror_maker_keys import NamesFormat
+from mirror.settings.metric_names import in_formats
 from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
 

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.core import UnknownMetricFamily
 
 from deploy import jar_sets
-from mirror.flow.metric_names import in_formats
 from mirror.settings.core.mirror_maker_keys import NamesFormat
+from mirror.settings.metric_names import in_formats
 from tests.support.clients.java_clients import KafkaPrograms
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]

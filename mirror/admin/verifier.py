@@ -16,14 +16,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from crc32c import crc32c
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
+from mirror.admin.samples import Sample, Samples, difference, side_by_side
 from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
+from mirror.translate.core.merging import DIGEST_MASK, may_be_merged, record_digests
+from mirror.translate.core.translation import Translation
 from mirror.translate.record_filter import SourceFilter
 from mirror.translate.translations import Translations
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
@@ -32,19 +35,6 @@ from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, TopicPartition
 
 READ_BYTES = 1024 * 1024
-
-
-class Sample(NamedTuple):
-    """The expected batch at the target: its offset, its number of records, and a checksum (None
-    accepts any).
-    """
-
-    offset: int
-    record_count: int
-    checksum: int | None
-
-
-Samples = AsyncIterator[Sample]
 
 
 @dataclass(slots=True)
@@ -177,6 +167,7 @@ class TranslateVerifier:
             start = max(start, translation.upstream(target_start))
             if not by_record:
                 start = await self._beginning_of_batch(key, start, mirrored_end, target_start)
+                start = await self._beginning_of_copy(source, target, translation, start, mirrored_end)
             found.from_offset = start
             end = translation.downstream(mirrored_end)
             return (
@@ -206,6 +197,23 @@ class TranslateVerifier:
         first = next((header.base_offset for _, header in iterate_headers(records, may_end_in_partial=True)), start)
         at = translation.downstream(first)
         return first if first < start and at >= target_start and translation.upstream(at) == first else start
+
+    async def _beginning_of_copy(
+        self, source: _Reader, target: _Reader, translation: Translation, start: int, end: int
+    ) -> int:
+        """The start of the merged batch that contains the copy of `start`, or its end if the source
+        or the target lacks records of it.
+        """
+        at = translation.downstream(start)
+        async for _, _, header in target.batches(at, translation.downstream(end)):
+            first = translation.upstream(header.base_offset)
+            if header.base_offset == at:
+                return start
+            is_there = header.base_offset >= target.start and first >= source.start
+            if is_there and translation.downstream(first) == header.base_offset:
+                return first
+            return translation.upstream(header.next_offset)
+        return start
 
     async def _expected(
         self, key: TopicPartition, offset: int, end: int, target_start: int, *, by_record: bool
@@ -254,8 +262,13 @@ def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int)
     """
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
         return Sample(offset, header.record_count, None)
+    digest = partial(_digest, buffer, position, header) if may_be_merged(header) else None
     with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
-        return Sample(offset, header.record_count, crc32c(records))
+        return Sample(offset, header.record_count, crc32c(records), digest)
+
+
+def _digest(buffer: Buffer, position: int, header: BatchHeader) -> int:
+    return sum(record_digests(buffer, position, header)) & DIGEST_MASK
 
 
 async def _is_compacted(client: KafkaClient, topic: str) -> bool:
@@ -312,42 +325,16 @@ def _first(mirrored_end: int, last_offsets: int) -> int:
     return max(0, mirrored_end - last_offsets) if last_offsets > 0 else 0
 
 
-def difference(expected: Sample | None, found: Sample | None) -> str:
-    """The difference between two batches, in a sentence; empty when there is none."""
-    if expected is None and found is not None:
-        return f"the target has a batch at offset {found.offset} that the source does not have"
-    if found is None and expected is not None:
-        return f"the target lacks the batch that belongs at offset {expected.offset}"
-    if expected is None or found is None:
-        return ""
-    if expected[:2] != found[:2]:
-        return (
-            f"the target has {found.record_count} records at offset {found.offset} where {expected.record_count} "
-            f"at offset {expected.offset} belong"
-        )
-    if None not in (expected.checksum, found.checksum) and expected.checksum != found.checksum:
-        return f"the batch at offset {found.offset} differs in bytes from the source's"
-    return ""
-
-
 async def _compared(both: Callable[[Comparison], Awaitable[tuple[Samples, Samples]]], mirrored_end: int) -> Comparison:
     result = Comparison(to_offset=mirrored_end)
     try:
         expected, found = await both(result)
-        async for one, other in _side_by_side(expected, found):
+        async for one, other, batch_count in side_by_side(expected, found):
             result.finding = difference(one, other)
             if result.finding:
                 return result
-            result.batches += 1
+            result.batches += batch_count
             result.records += one.record_count if one is not None else 0
     except (Unreachable, InvalidBatch) as error:
         result.is_known, result.finding = False, str(error)
     return result
-
-
-async def _side_by_side(first: Samples, second: Samples) -> AsyncIterator[tuple[Sample | None, Sample | None]]:
-    while True:
-        one, other = await anext(first, None), await anext(second, None)
-        if one is None and other is None:
-            return
-        yield one, other

@@ -26,8 +26,8 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
-from mirror.translate.core.translation import Planned, TargetWentBack
-from mirror.translate.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
+from mirror.translate.core.translation import TargetWentBack
+from mirror.translate.produce_rounds import OutgoingBatch, OutgoingPart, Round, all_of, answered, rounds_of, send_round
 from mirror.translate.provenance import Provenance
 from mirror.translate.transaction import FENCING, TakenOver, Transaction, is_fencing
 from mirror.translate.transactions import Transactions
@@ -195,7 +195,7 @@ class TransactionalAppend:
             planned.fail(ErrorCode.policy_violation, stranger)
         else:
             planned.plan(lambda _: stamp.producer_id, is_transactional=True)
-        size = sum(len(batch) for _, batch in planned.to_send)
+        size = sum(len(one.batch) for one in planned.to_send)
         self._transactions.carry(transaction, part.key, planned.headers, skipped=part.skipped, size_bytes=size)
         return planned
 
@@ -225,8 +225,8 @@ class TransactionalAppend:
             transactional_id=self._transactions.transactional_id,
             timeout_ms=self._timeout_ms,
         )
-        for part, plan, outcome in outcomes:
-            _note(part, plan, outcome)
+        for part, sent_batch, outcome in outcomes:
+            _note(part, sent_batch, outcome)
             if outcome is not None and part.error is ErrorCode.none:
                 self._translations.note_target_start(part.part.key, outcome.log_start_offset)
 
@@ -236,17 +236,18 @@ def _left_to_others(part: AppendPart) -> AppendAnswer:
     return answered(part.key, ErrorCode.request_timed_out, message, part.expected_log_end_offset)
 
 
-def _note(part: OutgoingPart, plan: Planned, outcome: PartitionProduced | None) -> None:
+def _note(part: OutgoingPart, sent: OutgoingBatch, outcome: PartitionProduced | None) -> None:
     if outcome is None:
         part.fail(ErrorCode.unknown_server_error, "the target's broker does not answer for the partition")
         return
     code = error_code(outcome.error_code)
     if code is not ErrorCode.none:
-        part.refuse(code, outcome.error_message)
+        part.refuse(code, outcome.error_message, sent)
         return
     try:
         part.translation.demand_growth(outcome.base_offset)
     except TargetWentBack as error:
         part.fail(ErrorCode.offset_out_of_range, str(error))
     else:
-        plan.target_offset = outcome.base_offset
+        for plan, offset in sent.placed(outcome.base_offset):
+            plan.target_offset = offset

@@ -1,10 +1,11 @@
 """AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request,
 many requests under way.
 
-An entry of several batches becomes several requests (`produce_rounds.py`), sent one behind the
-other without waiting. Sequences keep them in order at the broker: after one that failed, those
-behind it are refused. Only where the target may not know our producer yet does the first batch go
-alone, since a broker takes any sequence from a producer that it does not know.
+An entry of several batches becomes several requests where its batches are not small enough to be
+merged (`produce_rounds.py`), sent one behind the other without waiting. Sequences keep them in
+order at the broker: after one that failed, those behind it are refused. Only where the target may
+not know our producer yet does the first batch go alone, since a broker takes any sequence from a
+producer that it does not know.
 
 A broker finds repetitions by its state of a producer, and Apache Kafka expires a producer by the
 times in its records: a producer of records older than `producer.id.expiration.ms` (a day) is
@@ -28,8 +29,8 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
-from mirror.translate.core.translation import Planned, TargetWentBack
-from mirror.translate.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
+from mirror.translate.core.translation import TargetWentBack
+from mirror.translate.produce_rounds import OutgoingBatch, OutgoingPart, Round, all_of, answered, rounds_of, send_round
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.translations import Translations
 from runtime.clock import Clock
@@ -133,7 +134,7 @@ class TranslatedAppend:
 
     async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
         rounds = rounds_of(planned)
-        if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
+        if rounds and any(self._is_unopened(part.part.key) for part, _ in rounds[0]):
             # This batch goes alone and first, because a broker accepts any sequence from a producer
             # that it does not know.
             await self._send(connection, rounds.pop(0))
@@ -195,17 +196,17 @@ class TranslatedAppend:
         try:
             outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
         except BaseException:
-            for part, _, _ in sent:
+            for part, _ in sent:
                 # The partition is opened again before the next batch, because it is unknown whether
                 # this one arrived.
                 self._opened_at_ms.pop(part.part.key, None)
                 if part.is_soon_forgotten:
                     self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
             raise
-        for part, plan, outcome in outcomes:
-            self._note(part, plan, outcome)
+        for part, sent_batch, outcome in outcomes:
+            self._note(part, sent_batch, outcome)
 
-    def _note(self, part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None:
+    def _note(self, part: _Part, sent: OutgoingBatch, outcome: PartitionProduced | None) -> None:
         key = part.part.key
         code = ErrorCode.unknown_server_error if outcome is None else error_code(outcome.error_code)
         if outcome is not None and code is ErrorCode.none and outcome.base_offset >= 0:
@@ -213,7 +214,8 @@ class TranslatedAppend:
             self._translations.note_target_start(key, outcome.log_start_offset)
             # The offset is in the middle of the earlier log: the target has lost records.
             try:
-                part.translation.confirm(plan, outcome.base_offset)
+                for plan, offset in sent.placed(outcome.base_offset):
+                    part.translation.confirm(plan, offset)
             except TargetWentBack as error:
                 part.fail(ErrorCode.offset_out_of_range, str(error))
             return
@@ -223,13 +225,13 @@ class TranslatedAppend:
         # offset.
         if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
             # Batches after a failed one are refused only because of the gap.
-            if not part.translation.is_next(plan):
+            if not part.translation.is_next(sent.plans[0]):
                 part.fail(ErrorCode.request_timed_out, f"the target refused earlier batches: {message}")
                 return
             self._tails.doubted.add(key)
             part.fail(ErrorCode.offset_out_of_range, f"the target refuses the sequence: {message}")
         else:
-            part.refuse(code, message)
+            part.refuse(code, message, sent)
 
     async def _answer(self, part: _Part) -> AppendAnswer:
         # Answers are processed in the order of the calls, because positions only move forward.

@@ -53,6 +53,34 @@ async def test_records_arrive_as_they_are_under_every_codec(
     await wait_equal(source, target, "codecs", 5)
 
 
+@pytest.mark.parametrize("is_antipode_the_target", [False, True], ids=["apache kafka", "antipode"])
+async def test_small_batches_that_wait_arrive_together(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    is_antipode_the_target: bool,
+) -> None:
+    """Where a topic's limit refuses a merged batch, its batches arrive one by one."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    if is_antipode_the_target:
+        target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+    kind = "antipode" if is_antipode_the_target else "kafka"
+    waiting, narrow = f"waiting-{kind}", f"narrow-{kind}"
+    await create_topic(source, waiting)
+    await create_topic(source, narrow, 1, {"max.message.bytes": "1000"})
+    for topic in (waiting, narrow):
+        await produce_batches(source, topic, 0, 0, 60)
+    settings = {"whitelist": f"{waiting},{narrow}", "link.name": kind}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    for topic in (waiting, narrow):
+        await wait_equal(source, target, topic)
+    theirs, ours = await read_both(source, waiting, target, f"a.{waiting}")
+    assert len(ours.batches) < len(theirs.batches)
+    theirs, ours = await read_both(source, narrow, target, f"a.{narrow}")
+    assert ours.batches == theirs.batches
+
+
 @pytest.mark.parametrize(
     "is_antipode_the_target",
     [pytest.param(False, id="apache kafka"), pytest.param(True, id="antipode", marks=pytest.mark.long)],

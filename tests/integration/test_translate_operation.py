@@ -71,7 +71,8 @@ async def test_an_operator_pauses_resumes_and_verifies(
     assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
     assert [one["records"] for one in verified] == [24, 50]
     last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
-    assert [one["records"] for one in last][1] == 10
+    # the batch in which the last records begin is compared whole, and may be a merged one
+    assert 10 <= last[1]["records"] <= 25
 
 
 async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bool:

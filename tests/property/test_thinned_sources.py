@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from mirror.translate.core.renumbering import renumber
+from mirror.link.ports import AppendPart
 from mirror.translate.core.resume import HistoryMismatch, SourceIsThinned, TailMatch
 from mirror.translate.core.thinned_source import ThinnedMatch
 from mirror.translate.core.translation import Position, Translation
+from mirror.translate.produce_rounds import OutgoingPart
 from tests.support.examples import examples
 from tests.support.histories.compacted_log import Log
 from wire.batches.record_batch import read_header
 from wire.batches.records import Record, decode_batch, decode_records, encode_batch
+from wire.protocol.ids import TopicPartition
 
 OURS = (4000, 4001)
 Content = tuple[bytes | None, bytes | None, int]
@@ -59,21 +63,29 @@ class Scene:
 
     def mirror(self) -> None:
         batches = [one for one in self.source.batches if read_header(one).next_offset > self.translation.planned_next]
-        for batch in batches[:1]:
-            header = read_header(batch)
-            (plan,) = self.translation.plan(
-                [header],
-                expected=self.translation.planned_next,
-                skipped=self.skipped if header.record_count else [header.base_offset],
-                producer_of=lambda header: OURS[header.producer_id],
-            )
-            assert plan is not None
-            if plan.stamp is not None:
-                renumbered = renumber(batch, 0, header, plan.stamp)
-                plan.pieces = renumbered.pieces
-                self.translation.confirm(plan, self.target.append(renumbered.batch))
-                self.mirrored.add(header.base_offset)
-            self.translation.confirm()
+        headers = [read_header(batch) for batch in batches[: self.chance.randint(1, 3)]]
+        if not headers:
+            return
+        part = OutgoingPart(
+            AppendPart(
+                key=TopicPartition("records", 0),
+                topic_id=UUID(int=1),
+                expected_log_end_offset=self.translation.planned_next,
+                source_high_watermark=-1,
+                source_log_start_offset=0,
+                source_seen_at_ms=0,
+                records=memoryview(b"".join(batches[: len(headers)])),
+                skipped=frozenset({*self.skipped, *(one.base_offset for one in headers if not one.record_count)}),
+            ),
+            self.translation,
+        )
+        part.plan(lambda header: OURS[header.producer_id])
+        assert part.error is ErrorCode.none, part.message
+        for sent in part.to_send:
+            for plan, offset in sent.placed(self.target.append(sent.batch)):
+                self.translation.confirm(plan, offset)
+                self.mirrored.add(plan.base_offset)
+        self.translation.confirm()
 
     def store(self) -> None:
         self.stored = _copy(self.translation.position)

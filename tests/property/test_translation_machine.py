@@ -4,7 +4,8 @@ record once, in order.
 The target is a broker's log with Kafka's rule for sequences (known producers must continue, unknown
 ones may begin anywhere, the last five batches are known again). Mirrors are the machines of
 `mirror/core`, with a queue of requests between that a killed mirror leaves behind: they may still
-arrive, at any time, in their order.
+arrive, at any time, in their order. A mirror merges batches as they come, so two mirrors merge
+other ones.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from mirror.translate.core.renumbering import renumber
+from mirror.link.ports import AppendPart
 from mirror.translate.core.resume import TailMatch
-from mirror.translate.core.translation import Planned, Position, Translation
+from mirror.translate.core.translation import Position, Translation
+from mirror.translate.produce_rounds import OutgoingBatch, OutgoingPart
 from tests.support.examples import examples
 from tests.support.histories.forgetful_broker import ForgetfulBroker
 from wire.batches.record_batch import read_header
 from wire.batches.records import Record, decode_records, encode_batch
+from wire.protocol.ids import TopicPartition
 
 OURS = 4000
 
@@ -33,14 +38,14 @@ class Source:
     def __init__(self, chance: random.Random) -> None:
         self.batches: list[bytes] = []
         self.skipped: set[int] = set()
-        self._chance = chance
+        self.chance = chance
         self._end = 0
         self._number = 0
 
     def grow(self) -> None:
-        count = self._chance.randint(1, 4)
+        count = self.chance.randint(1, 4)
         values = [Record(None, f"{self._number + index}".encode(), index) for index in range(count)]
-        if self._chance.random() < 0.2:
+        if self.chance.random() < 0.2:
             self.skipped.add(self._end)
         else:
             self._number += count
@@ -65,7 +70,7 @@ class MirrorOfOne:
     def __init__(self, source: Source, broker: ForgetfulBroker, stored: Position | None) -> None:
         self.source, self.broker = source, broker
         self.translation = Translation(stored)
-        self.requests: deque[tuple[Planned, bytes]] = deque()
+        self.requests: deque[OutgoingBatch] = deque()
         self._is_opened = False
         self._is_doubted = False
         self.was_silent_for_long = False
@@ -86,7 +91,9 @@ class MirrorOfOne:
         self.requests.clear()
 
     def send(self) -> None:
-        """Plan and send the next batch. The first one of all goes alone."""
+        """Plan and send the next batches, which may be merged. The first request of all goes
+        alone.
+        """
         if self.requests and not self._is_opened:
             return
         if self.was_silent_for_long:
@@ -95,34 +102,40 @@ class MirrorOfOne:
         if not batches:
             self.translation.confirm()
             return
-        header = read_header(batches[0])
-        (plan,) = self.translation.plan(
-            [header],
-            expected=self.translation.planned_next,
-            skipped=self.source.skipped,
-            producer_of=lambda _: OURS,
+        records = b"".join(batches[: self.source.chance.randint(1, 4)])
+        part = OutgoingPart(
+            AppendPart(
+                key=TopicPartition("records", 0),
+                topic_id=UUID(int=1),
+                expected_log_end_offset=self.translation.planned_next,
+                source_high_watermark=-1,
+                source_log_start_offset=0,
+                source_seen_at_ms=0,
+                records=memoryview(records),
+                skipped=frozenset(self.source.skipped),
+            ),
+            self.translation,
         )
-        assert plan is not None
-        if plan.stamp is not None:
-            renumbered = renumber(batches[0], 0, header, plan.stamp)
-            plan.pieces = renumbered.pieces
-            self.requests.append((plan, renumbered.batch))
+        part.plan(lambda _: OURS)
+        assert part.error is ErrorCode.none, part.message
+        self.requests += part.to_send
         self.translation.confirm()
 
     def deliver(self, *, is_answer_lost: bool = False) -> None:
         """The broker gets the oldest request; its answer comes back or does not."""
         if not self.requests:
             return
-        plan, batch = self.requests.popleft()
-        offset = self.broker.produce(batch)
+        sent = self.requests.popleft()
+        offset = self.broker.produce(sent.batch)
         if is_answer_lost:
             self.resume()
         elif offset is None:
-            self._is_doubted = self.translation.is_next(plan)
+            self._is_doubted = self.translation.is_next(sent.plans[0])
             self.resume()
         else:
             self._is_opened = True
-            self.translation.confirm(plan, offset)
+            for plan, place in sent.placed(offset):
+                self.translation.confirm(plan, place)
 
 
 class Scene:
@@ -155,7 +168,7 @@ class Scene:
         self.stored = _copy(self.mirror.translation.position)
 
     def kill(self) -> None:
-        self.late += [batch for _, batch in self.mirror.requests]
+        self.late += [one.batch for one in self.mirror.requests]
         self.surplus_of_killed += self.mirror.translation.surplus.between
         self.mirror = MirrorOfOne(self.source, self.broker, self.stored and _copy(self.stored))
 

@@ -1,13 +1,15 @@
 """Walks over the records of an opened batch that make nothing, or little, for a record: the check
-of everything that a client produces, and the two readers of compaction.
+of everything that a client produces, the two readers of compaction, and the writer of merged
+batches.
 
 `make setup` compiles this module (`runtime/compiled.py`): 64-bit integers (`i64`) and `bytes` are
 what mypyc makes fast. Layout: the Kafka protocol's "Record" (KIP-98).
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.varints import (
@@ -18,7 +20,14 @@ from wire.batches.varints import (
     NULL_LENGTH,
     longer_varint,
     read_varint,
+    varint_size,
+    write_varint,
 )
+
+TIME_SHIFT_MAX: Final = 2**62
+"""Timestamps that are further apart, in milliseconds, are not moved between batches: the sum of two
+deltas must fit in 64 bits.
+"""
 
 
 class RecordSpan(NamedTuple):
@@ -240,3 +249,46 @@ def _read_span(body: bytes, start: i64) -> RecordSpan:
     key = body[key_at:at] if key_length >= 0 else None
     is_tombstone = body[at] == NULL_LENGTH
     return tuple.__new__(RecordSpan, (start, after_time, end, timestamp_delta, offset_delta, key, is_tombstone))
+
+
+def write_shifted(
+    writer: BytesWriter, body: bytes, record_count: int, *, offset_shift: int, timestamp_shift: int
+) -> None:
+    """Write the records of an opened body as records of a longer batch: `offset_shift` records and
+    `timestamp_shift` ms are added to their deltas, and nothing else changes.
+
+    Raises InvalidBatch when the records do not fill the body, when their offset deltas do not count
+    from 0, and for timestamps further apart than `TIME_SHIFT_MAX`.
+    """
+    at: i64 = 0
+    stop: i64 = len(body)
+    count: i64 = record_count
+    shift: i64 = offset_shift
+    index: i64 = 0
+    try:
+        if not -TIME_SHIFT_MAX < timestamp_shift < TIME_SHIFT_MAX:
+            raise ValueError(f"its timestamps are {timestamp_shift} ms away")  # noqa: TRY301
+        time_shift: i64 = timestamp_shift
+        while index < count:
+            length, at = read_varint(body, at, INT32_SHIFT_MAX)
+            record_end: i64 = at + length
+            if length < 0 or record_end > stop:
+                raise ValueError(f"{length} bytes claimed, {stop - at} left")  # noqa: TRY301
+            attributes: i64 = body[at]
+            time_delta, at = read_varint(body, at + 1, INT64_SHIFT_MAX)
+            offset_delta, at = read_varint(body, at, INT32_SHIFT_MAX)
+            if offset_delta != index or at > record_end or not -TIME_SHIFT_MAX < time_delta < TIME_SHIFT_MAX:
+                raise ValueError(f"offset delta {offset_delta}, timestamp delta {time_delta}")  # noqa: TRY301
+            time_delta += time_shift
+            offset_delta += shift
+            write_varint(writer, 1 + varint_size(time_delta) + varint_size(offset_delta) + record_end - at)
+            writer.append(u8(attributes))
+            write_varint(writer, time_delta)
+            write_varint(writer, offset_delta)
+            writer.write(body[at:record_end])
+            at = record_end
+            index += 1
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record {index} of {count} cannot be moved: {error}", 0) from error
+    if at != stop:
+        raise InvalidBatch(f"{stop - at} bytes after the last record", 0)

@@ -66,3 +66,13 @@ def write_varint(writer: BytesWriter, value: i64) -> None:
         # the mask makes the shift a logical one, as the number may fill all 64 bits
         number = (number >> 7) & _AFTER_SHIFT
     writer.append(u8(number))
+
+
+def varint_size(value: i64) -> i64:
+    """The number of bytes that `write_varint` writes."""
+    number: i64 = (value << 1) ^ (value >> 63)
+    size: i64 = 1
+    while number & ~0x7F:
+        number = (number >> 7) & _AFTER_SHIFT
+        size += 1
+    return size

@@ -66,22 +66,26 @@ def renumber(
     """The batch at `position` under another producer. Raises InvalidBatch if its checksum is wrong:
     a wrong one must not be replaced by a right one.
     """
-    added_bits = TRANSACTIONAL_BIT if is_transactional else 0
     if not verify_crc(buffer, position, header):
         raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
-        return _written_anew(buffer, position, header, stamp, added_bits)
+        return _written_anew(buffer, position, header, stamp, TRANSACTIONAL_BIT if is_transactional else 0)
     with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
-        stamped = header._replace(
-            base_offset=0,
-            partition_leader_epoch=-1,
-            attributes=header.attributes & _CODEC_BITS | added_bits,
-            producer_id=stamp.producer_id,
-            producer_epoch=stamp.producer_epoch,
-            base_sequence=stamp.sequence,
-        )
-        batch = b"".join((encode_header(stamped, records), records))
+        batch = stamped_batch(header, records, stamp, is_transactional=is_transactional)
     return Renumbered(batch, (Piece(header.base_offset, 0, header.record_count),))
+
+
+def stamped_batch(header: BatchHeader, records: Buffer, stamp: Stamp, *, is_transactional: bool) -> bytes:
+    """The batch with this header's counts, times and codec, as a producer sends it."""
+    stamped = header._replace(
+        base_offset=0,
+        partition_leader_epoch=-1,
+        attributes=header.attributes & _CODEC_BITS | (TRANSACTIONAL_BIT if is_transactional else 0),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.sequence,
+    )
+    return b"".join((encode_header(stamped, records), records))
 
 
 def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, added_bits: int) -> Renumbered:

@@ -14,6 +14,10 @@ accepts any sequence, so it may append a late request of a killed mirror after i
 earlier one. Then the link continues at the missing batch, and the batches behind it are written
 twice.
 
+A batch in the tail may have the records of several batches of the source (`core/merging.py`).
+Sequences count records, so it stands for the ones that follow each other there, and what is left of
+it after each of them must be the next one.
+
 That is certain only while each offset of the source from the stored position on has its record, or
 is in a skipped batch: if records are missing, a batch may be counted as the previous one. In that
 case `SourceIsThinned` is raised, and `core/thinned_source.py` is used.
@@ -21,10 +25,11 @@ case `SourceIsThinned` is raised, and `core/thinned_source.py` is used.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from mirror.translate.core.renumbering import next_sequence
+from mirror.translate.core.renumbering import SEQUENCE_MASK, next_sequence
 from mirror.translate.core.translation import Position, Translation
 from wire.batches.record_batch import BatchHeader, Buffer, iterate_headers
 
@@ -58,12 +63,52 @@ def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
     )
 
 
+class SequenceRanges:
+    """Ranges of one producer's sequences, relative to the first one that was seen."""
+
+    def __init__(self, origin: int) -> None:
+        self._origin = origin
+        # Ordered, without overlaps: begin and end of each.
+        self._ranges: list[tuple[int, int]] = []
+
+    def add(self, sequence: int, count: int) -> list[tuple[int, int]]:
+        """Add a range; return the parts of it that are new: the number of sequences before each
+        one, and its length.
+        """
+        begin = next_sequence(sequence, -self._origin)
+        if begin >= _HALF:
+            begin -= SEQUENCE_MASK + 1  # it is from before the first one
+        end, new = begin + count, list[tuple[int, int]]()
+        first = bisect_left(self._ranges, begin, key=lambda one: one[1])
+        last, at = first, begin
+        while last < len(self._ranges) and self._ranges[last][0] < end:
+            known_begin, known_end = self._ranges[last]
+            if at < known_begin:
+                new.append((at - begin, known_begin - at))
+            at = max(at, known_end)
+            last += 1
+        if at < end:
+            new.append((at - begin, end - at))
+        joined = self._ranges[first:last]
+        whole = (min(begin, joined[0][0]), max(end, joined[-1][1])) if joined else (begin, end)
+        self._ranges[first:last] = [whole]
+        return new
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     base_offset: int
     count: int
     # Offsets that the target's log lacks between the stored position and this batch.
     absent_before: int
+
+    def after(self, count: int) -> _Found:
+        """What follows its first `count` records."""
+        return _Found(self.base_offset + count, self.count - count, self.absent_before)
+
+    def first(self, count: int) -> _Found:
+        """Its first `count` records."""
+        return _Found(self.base_offset, count, self.absent_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +134,8 @@ class TailMatch:
         self._runs: list[tuple[int, int, int]] = []
         self._producer_ids = producer_ids
         self._tail: dict[tuple[int, int, int], _Found] = {}
+        # The sequences of each producer and epoch that are in the tail.
+        self._seen: dict[tuple[int, int], SequenceRanges] = {}
         self._target_end = translation.position.target_next
         self._absent_offsets = 0
         # Records of the source that the tail lacks, and the state before the first of them since
@@ -116,13 +163,25 @@ class TailMatch:
             self._absent_offsets += max(0, header.base_offset - self._target_end)
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
-                if is_before(position, header):
-                    continue  # The batch was already processed; this part of the log is read again.
-                key = (header.producer_id, header.producer_epoch, header.base_sequence)
-                # A batch that occurs twice, because the target had forgotten the producer, counts
-                # at its first offset, where a reader finds it.
-                count = header.last_offset_delta + 1
-                self._tail.setdefault(key, _Found(header.base_offset, count, self._absent_offsets))
+                self._see_ours(header)
+
+    def _see_ours(self, header: BatchHeader) -> None:
+        found = _Found(header.base_offset, header.last_offset_delta + 1, self._absent_offsets)
+        sequence = header.base_sequence
+        if is_before(self._position, header):
+            # The batch was already processed, and this part of the log is read again; or the target
+            # had forgotten the producer, and the batch begins with records that it had already.
+            behind = next_sequence(self._position.stamp(header.producer_id).sequence, -sequence)
+            if header.producer_epoch < self._position.stamp(header.producer_id).producer_epoch or behind >= found.count:
+                return
+            found, sequence = found.after(behind), next_sequence(sequence, behind)
+        # Records that occur twice, because the target had forgotten the producer, count at their
+        # first offset, where a reader finds them.
+        producer = (header.producer_id, header.producer_epoch)
+        seen = self._seen.setdefault(producer, SequenceRanges(sequence))
+        for skipped, count in seen.add(sequence, found.count):
+            key = (*producer, next_sequence(sequence, skipped))
+            self._tail[key] = found.after(skipped).first(count)
 
     def see_source(
         self, records: Buffer, *, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
@@ -176,13 +235,17 @@ class TailMatch:
             return False
         else:
             self._before_lacking = None
-            if found.count != header.record_count:
+            count = header.record_count
+            if found.count < count:
                 raise HistoryMismatch(
                     f"the target has {found.count} records at offset {found.base_offset} where the source has "
-                    f"{header.record_count} at {header.base_offset}"
+                    f"{count} at {header.base_offset}"
                 )
-            self._runs.append((header.base_offset, found.base_offset, found.count))
-            position.target_next = found.base_offset + found.count
+            if found.count > count:
+                key = (stamp.producer_id, stamp.producer_epoch, next_sequence(stamp.sequence, count))
+                self._tail[key] = found.after(count)
+            self._runs.append((header.base_offset, found.base_offset, count))
+            position.target_next = found.base_offset + count
             self.matched_batches += 1
         self._copied_records += header.record_count
         after = next_sequence(stamp.sequence, header.record_count)

@@ -141,19 +141,26 @@ class ThinnedMatch:
         mirrored = self._mirrored.get(header.producer_id, 0)
         # masked: sequences continue at 0 after 2^31 - 1, as in Kafka
         index = (header.base_sequence - sequence) & SEQUENCE_MASK
-        if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
+        if index >= _HALF:
+            index -= SEQUENCE_MASK + 1  # it begins before the stored position
+        end = index + header.last_offset_delta + 1
+        if header.producer_epoch < epoch or end <= mirrored:
             return  # The batch is from before the stored position, or a duplicate.
-        first = self._mirrored_count + index - mirrored
+        # A merged batch may begin with records that the target had already.
+        repeated = max(0, mirrored - index)
+        first = self._mirrored_count + max(0, index - mirrored)
         self._ends_early = self._ends_early or first - len(self._copies) > self._absent_offsets
         if self._ends_early:
             return
         # holes from compaction within a batch: offsets that the sequence counts and the tail lacks
         self._absent_offsets += header.last_offset_delta + 1 - header.record_count
-        self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
-        self._mirrored_count = first + header.last_offset_delta + 1
+        self._mirrored[header.producer_id] = end
+        self._mirrored_count = first + header.last_offset_delta + 1 - repeated
         for record in decode_batch(records, place, header):
+            if record.offset - header.base_offset < repeated:
+                continue
             content = _content(header.producer_id, record)
-            before = first + record.offset - header.base_offset
+            before = first + record.offset - header.base_offset - repeated
             copy = _Copy(before, len(self._copies), record.offset, content)
             self._copies.append(copy)
             self._copies_of[record.key].append(copy)

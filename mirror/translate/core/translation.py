@@ -104,6 +104,8 @@ class Translation:
         self.target_start = START
         # The target gave a batch an offset below its earlier end: it has lost acknowledged records.
         self.has_target_gone_back = False
+        # Small batches are sent as one; false after the target has refused such a batch.
+        self.is_merging = True
         # A planned batch failed: later ones may be sent only after it was sent again.
         self._is_broken = False
         self._planned: deque[Planned] = deque()

@@ -16,15 +16,15 @@ class ForgetfulBroker:
 
     batches: list[bytes] = field(default_factory=list)
     end: int = 0
-    producers: dict[int, tuple[int, int, deque[tuple[int, int]]]] = field(default_factory=dict)
+    producers: dict[int, tuple[int, int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def produce(self, batch: bytes) -> int | None:
         """The offset; None: the sequence is refused."""
         header = read_header(batch)
         if header.producer_id >= 0:
             epoch, last, recent = self.producers.get(header.producer_id, (-1, -1, deque(maxlen=5)))
-            for sequence, offset in recent:
-                if sequence == header.base_sequence and epoch == header.producer_epoch:
+            for first, last_of_batch, offset in recent:
+                if (first, last_of_batch, epoch) == (header.base_sequence, header.last_sequence, header.producer_epoch):
                     return offset
             if epoch > header.producer_epoch:
                 return None
@@ -34,7 +34,7 @@ class ForgetfulBroker:
                 return None
             if epoch != header.producer_epoch:
                 recent = deque(maxlen=5)
-            recent.append((header.base_sequence, self.end))
+            recent.append((header.base_sequence, header.last_sequence, self.end))
             self.producers[header.producer_id] = (header.producer_epoch, header.last_sequence, recent)
         offset = self.end
         records = batch[61:]

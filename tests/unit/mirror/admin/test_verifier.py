@@ -14,7 +14,7 @@ from mirror.admin.verifier import Comparison, ExactVerifier, TranslateVerifier
 from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.translate.core.translation import Translation
 from wire.batches.record_batch import iterate_headers
-from wire.batches.records import Record, encode_batch
+from wire.batches.records import Record, decode_records, encode_batch
 from wire.protocol.ids import TopicPartition
 
 KEY = TopicPartition("prices", 0)
@@ -35,12 +35,13 @@ def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytes:
 class Log:
     """The part of a site's only log that the verifier uses."""
 
-    def __init__(self, *batches: bytes, policy: str = "delete") -> None:
+    def __init__(self, *batches: bytes, policy: str = "delete", start: int = 0) -> None:
         self.data = b"".join(batches)
         self.policy = policy
+        self.start = start
 
     async def offsets_at(self, places: Any, timestamp: int, *, replica_id: int) -> dict[Any, int]:
-        return dict.fromkeys(places, 0)
+        return dict.fromkeys(places, self.start)
 
     async def topic_configs(self, names: list[str], *, is_set_only: bool) -> dict[str, dict[str, str]]:
         return {name: {"cleanup.policy": self.policy} for name in names}
@@ -143,3 +144,39 @@ async def test_the_batch_in_which_the_last_offsets_begin_is_compared_whole(last_
     assert (found.verdict, found.from_offset, found.records) == ("equal", 1, 3)
     other = Log(batch(5, b"1", producer_id=OURS), batch(6, b"2", b"3", b"5", producer_id=OURS))
     assert (await translated(source, other, *runs, last_offsets=last_offsets)).verdict == "differs"
+
+
+def merged(base_offset: int, *batches: bytes) -> bytes:
+    """One batch of ours with the records of several."""
+    records = [record for one in batches for record in decode_records(one)]
+    return encode_batch(records, base_offset=base_offset, producer_id=OURS)
+
+
+async def test_a_merged_batch_is_compared_with_the_batches_that_it_was_made_of() -> None:
+    source = batch(0, b"1"), batch(1, b"2", b"3"), batch(3, b"4"), batch(4, b"5")
+    target = Log(batch(7, b"1", producer_id=OURS), merged(8, *source[1:3]), batch(11, b"5", producer_id=OURS))
+    found = await translated(Log(*source), target, (0, 7, 5))
+    assert (found.verdict, found.batches, found.records) == ("equal", 4, 5)
+    other = Log(batch(0, b"1"), batch(1, b"2", b"other"), *source[2:])
+    found = await translated(other, target, (0, 7, 5))
+    assert (found.verdict, found.finding) == ("differs", "the batch at offset 8 differs in bytes from the source's")
+    longer = Log(*source[:2], batch(3, b"4", b"5"))
+    found = await translated(longer, target, (0, 7, 5))
+    assert found.finding == "the target has 3 records at offset 8 where 4 at offset 8 belong"
+
+
+@pytest.mark.parametrize(("last_offsets", "from_offset"), [(1, 3), (2, 1), (3, 1), (4, 0)])
+async def test_the_merged_batch_in_which_the_last_offsets_begin_is_compared_whole(
+    last_offsets: int, from_offset: int
+) -> None:
+    source = batch(0, b"1"), batch(1, b"2"), batch(2, b"3"), batch(3, b"4")
+    target = Log(batch(7, b"1", producer_id=OURS), merged(8, *source[1:3]), batch(10, b"4", producer_id=OURS))
+    found = await translated(Log(*source), target, (0, 7, 4), last_offsets=last_offsets)
+    assert (found.verdict, found.from_offset) == ("equal", from_offset)
+
+
+async def test_a_merged_batch_of_which_the_source_lacks_records_is_not_compared() -> None:
+    source = batch(2, b"3"), batch(3, b"4")
+    target = Log(merged(7, batch(0, b"1"), batch(1, b"2"), source[0]), batch(10, b"4", producer_id=OURS))
+    found = await translated(Log(*source, start=2), target, (0, 7, 4))
+    assert (found.verdict, found.from_offset, found.records) == ("equal", 3, 1)

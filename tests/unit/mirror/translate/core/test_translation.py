@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.translate.core.offset_map import Run
 from mirror.translate.core.renumbering import Piece, Stamp, renumber
-from mirror.translate.core.resume import TailMatch, end_of_copy
+from mirror.translate.core.resume import HistoryMismatch, TailMatch, end_of_copy
 from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
 from tests.support.histories.forgetful_broker import ForgetfulBroker
 from wire.batches.record_batch import BatchHeader, read_header
-from wire.batches.records import Record, encode_batch
+from wire.batches.records import Record, decode_records, encode_batch
 
 OURS = 4000
 
@@ -153,3 +154,79 @@ def test_records_of_a_transaction_that_was_broken_off_are_counted_once() -> None
     translation.give_up()
     translation.give_up()
     assert translation.surplus.broken_off == 4
+
+
+def a_source_and_merged_copies(*groups: int) -> tuple[list[bytes], list[bytes]]:
+    """Batches of two records with different values, and their copies: each has the records of that
+    many of them.
+    """
+    batches = [
+        encode_batch([Record(None, b"%d" % number)] * 2, base_offset=2 * number, leader_epoch=1)
+        for number in range(sum(groups))
+    ]
+    copies, first = [], 0
+    for count in groups:
+        records = [record for batch in batches[first : first + count] for record in decode_records(batch)]
+        copies.append(encode_batch(records, producer_id=OURS, producer_epoch=0, base_sequence=2 * first))
+        first += count
+    return batches, copies
+
+
+def matched(source: list[bytes], broker: ForgetfulBroker, *, mirrored_batches: int = 0) -> Translation:
+    """The translation of a mirror that starts again, with a note of that many mirrored batches."""
+    noted = 2 * mirrored_batches
+    translation = Translation(Position(noted, 1, noted, {OURS: (0, noted)} if noted else {}))
+    match = TailMatch(translation, producer_ids={OURS})
+    match.see_target(b"".join(broker.batches))
+    match.see_source(b"".join(source), skipped=(), producer_of=lambda _: OURS)
+    match.finish()
+    return translation
+
+
+def test_a_merged_batch_in_the_tail_stands_for_the_batches_that_it_was_made_of() -> None:
+    source, copies = a_source_and_merged_copies(1, 3, 2)
+    broker = ForgetfulBroker()
+    for copy in copies[:2]:
+        broker.produce(copy)
+    translation = matched(source, broker)
+    assert translation.position == Position(8, 1, 8, {OURS: (0, 8)})
+    assert list(translation.map) == [Run(0, 0, 8)]
+    broker.produce(copies[2])
+    assert matched(source, broker, mirrored_batches=4).position == Position(12, 1, 12, {OURS: (0, 12)})
+
+
+def test_records_that_come_twice_in_differently_merged_batches_count_where_they_came_first() -> None:
+    source, copies = a_source_and_merged_copies(1, 1, 1, 1)
+    _, (both, _) = a_source_and_merged_copies(2, 2)
+    _, (whole,) = a_source_and_merged_copies(4)
+    broker = ForgetfulBroker()
+    for copy in (copies[0], both, whole):
+        broker.produce(copy)
+        broker.producers.clear()
+    translation = matched(source, broker)
+    assert list(translation.map) == [Run(0, 0, 2), Run(2, 4, 2), Run(4, 10, 4)]
+    assert translation.position == Position(8, 1, 14, {OURS: (0, 8)})
+    assert translation.surplus.between == 6
+
+
+def test_of_a_merged_batch_that_begins_with_what_was_noted_only_the_rest_is_new() -> None:
+    source, (whole,) = a_source_and_merged_copies(4)
+    _, copies = a_source_and_merged_copies(1, 1, 1, 1)
+    broker = ForgetfulBroker()
+    for copy in (copies[0], copies[1], whole):
+        broker.produce(copy)
+        broker.producers.clear()
+    translation = matched(source, broker, mirrored_batches=2)
+    assert list(translation.map) == [Run(4, 8, 4)]
+    assert translation.position == Position(8, 1, 12, {OURS: (0, 8)})
+
+
+def test_a_merged_batch_that_the_source_does_not_go_on_with_is_a_contradiction() -> None:
+    source, (whole,) = a_source_and_merged_copies(3)
+    broker = ForgetfulBroker()
+    broker.produce(whole)
+    with pytest.raises(HistoryMismatch, match="the source does not have"):
+        matched(source[:2], broker)
+    other = [*source[:2], encode_batch([Record(None, b"v")] * 3, base_offset=4, leader_epoch=1)]
+    with pytest.raises(HistoryMismatch, match="2 records at offset 4 where the source has 3"):
+        matched(other, broker)

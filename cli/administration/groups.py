@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, answer_of, ask_cluster, connect
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from cli.shared.topic_calls import offsets_at, parse_at
+from cli.shared.topic_calls import offsets_at, parse_at, parse_offset
 from runtime.process import OperationalFailure
 from wire.protocol.ids import NO_OFFSET
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
 Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+OFFSET_PREFIX = "offset:"
 FORGOTTEN = "DEAD"
 """The state that Kafka reports for an unknown group."""
 
@@ -140,12 +141,9 @@ def parse_target(text: str) -> str | int | tuple[int]:
     """Parse `--to`: a keyword, Unix ms, or a one-tuple with an offset. A usage error lists the
     accepted forms.
     """
-    if text.startswith("offset:"):
-        number = text.removeprefix("offset:")
-        if not number.isdecimal():
-            raise usage_error(f"--to {text!r} is not usable: accepted is offset:NUMBER with a number from 0")
-        return (int(number),)
-    return parse_at(text)
+    if text.startswith(OFFSET_PREFIX):
+        return (parse_offset("--to", text, prefix=OFFSET_PREFIX),)
+    return parse_at("--to", text)
 
 
 def _targets(cluster: Cluster, topic: str, at: str | int | tuple[int]) -> dict[int, int]:

@@ -15,6 +15,7 @@ from cli.shared.kafka_admin import (
     BootstrapServer,
     ask_cluster,
     connect,
+    refused_by_the_client,
     result_of,
     settings,
 )
@@ -196,10 +197,11 @@ def create(
             **({"replica_assignment": places} if places else {"replication_factor": replication_factor}),
             config=dict(settings(config, "--config")),
         )
-        for outcome in cluster.client.create_topics(
-            [wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S
-        ).values():
-            result_of(outcome, f"topic {topic} cannot be created")
+        what = f"topic {topic} cannot be created"
+        with refused_by_the_client(what):
+            made = cluster.client.create_topics([wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S)
+        for outcome in made.values():
+            result_of(outcome, what)
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
@@ -235,9 +237,11 @@ def add_partitions(
 
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        grown = cluster.client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
+        what = f"topic {topic} cannot have {total} partitions"
+        with refused_by_the_client(what):
+            grown = cluster.client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
         for outcome in grown.values():
-            result_of(outcome, f"topic {topic} cannot have {total} partitions")
+            result_of(outcome, what)
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "partitions": total, "is_dry_run": is_dry_run})
     else:
@@ -287,7 +291,7 @@ def offsets(
     """
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        found = offsets_at(cluster, topic, parse_at(at))
+        found = offsets_at(cluster, topic, parse_at("--at", at))
     if output is OutputFormat.JSON:
         print_json({str(partition): offset for partition, offset in sorted(found.items())})
     else:

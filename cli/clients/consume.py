@@ -110,7 +110,7 @@ def consume(
         partition=partition,
         offset=offset,
         reset=reset,
-        at=parse_at("earliest" if is_from_beginning else (from_ or "latest")),
+        at=parse_at("--from", "earliest" if is_from_beginning else (from_ or "latest")),
         whitelist=whitelist,
         blacklist=blacklist,
         count_max=max_messages,

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -131,6 +132,17 @@ def reason(error: KafkaException) -> str:
     """The message of the error, after Kafka's name for it."""
     found = error.args[0]
     return f"{found.name()}: {found.str()}"
+
+
+@contextmanager
+def refused_by_the_client(what: str) -> Iterator[None]:
+    """A usage error instead of the ValueError or OverflowError with which librdkafka refuses to
+    send a request: a number is out of its range.
+    """
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise usage_error(f"{what}: {error}") from error
 
 
 def result_of(outcome: Future[Result], what: str) -> Result:

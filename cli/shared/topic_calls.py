@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from cli.shared.failures import usage_error
 from cli.shared.kafka_admin import TIMEOUT_S, Cluster, result_of
 from cli.shared.times import parse_time
 from cli.shared.topic_filters import PartitionState
 from runtime.process import OperationalFailure
+from wire.rules.topic_config_kinds import LONG_MAX
 
 
 def partition_states(name: str, topic: Any) -> list[PartitionState]:
@@ -24,8 +26,8 @@ def offsets_before(cluster: Cluster, topic: str, before: str, partition: int | N
     partition.
     """
     if partition is not None and before.isdecimal():
-        return {partition: int(before)}
-    found, ends = offsets_at(cluster, topic, parse_at(before)), offsets_at(cluster, topic, "latest")
+        return {partition: parse_offset("--before", before)}
+    found, ends = offsets_at(cluster, topic, parse_at("--before", before)), offsets_at(cluster, topic, "latest")
     return {
         index: ends[index] if offset < 0 else offset
         for index, offset in found.items()
@@ -42,11 +44,21 @@ def delete_records_before(client: Any, topic: str, wanted: dict[int, int]) -> No
         result_of(outcome, f"records of {topic}-{place.partition} cannot be deleted")
 
 
-def parse_at(text: str) -> str | int:
-    """`earliest`, `latest`, or Unix ms. A usage error says what is accepted."""
+def parse_offset(option: str, text: str, *, prefix: str = "") -> int:
+    """The offset after the prefix. A usage error names the option and what is accepted."""
+    number = text.removeprefix(prefix)
+    if not number.isdecimal() or int(number) > LONG_MAX:
+        raise usage_error(
+            f"{option} {text!r} is not usable: accepted is {prefix}NUMBER with a number from 0 to {LONG_MAX}"
+        )
+    return int(number)
+
+
+def parse_at(option: str, text: str) -> str | int:
+    """`earliest`, `latest`, or Unix ms. A usage error names the option and what is accepted."""
     if text in ("earliest", "latest"):
         return text
-    return parse_time("--at", text, besides="earliest, latest, ")
+    return parse_time(option, text, besides="earliest, latest, ")
 
 
 def partitions_of(cluster: Cluster, topic: str) -> dict[int, Any]:

@@ -20,6 +20,9 @@ REFUSED = {
     "topic twice": (("topics", "create", "{topic}"), 1, ("{topic}", "already exists")),
     "topic name": (("topics", "create", "a b"), 1, ("'a b'", "other than ASCII alphanumerics")),
     "no partitions": (("topics", "create", "none", "--partitions", "0"), 1, ("larger than 0",)),
+    "too many partitions": (("topics", "create", "none", "--partitions", "99999999"), 2, ("none", "1..100000")),
+    "too many replicas": (("topics", "create", "none", "--replication-factor", "99999"), 2, ("none", "10000")),
+    "too many more": (("topics", "add-partitions", "{topic}", "99999999"), 2, ("{topic}", "1..100000")),
     "config value": (("topics", "create", "none", "--config", "retention.ms=soon"), 1, ("retention.ms", "soon")),
     "config name": (("topics", "configs", "{topic}", "--set", "no.such=1"), 1, ("no.such",)),
     "config option": (("topics", "create", "none", "--config", "soon"), 2, ("--config 'soon'", "key=value")),
@@ -27,6 +30,18 @@ REFUSED = {
     "fewer partitions": (("topics", "add-partitions", "{topic}", "1"), 1, ("currently has 2", "requested 1")),
     "no such topic": (("topics", "delete", "nowhere", "--yes"), 1, ("nowhere", "UNKNOWN_TOPIC_OR_PART")),
     "no time": (("topics", "offsets", "{topic}", "--at", "soon"), 2, ("--at 'soon'", "earliest, latest")),
+    "time before 1970": (
+        # In ListOffsets -1 ms is the end of the log: everything would be deleted.
+        ("topics", "delete-records", "{topic}", "--before", "1969-12-31T23:59:59.999Z", "--yes"),
+        2,
+        ("--before '1969-12-31T23:59:59.999Z'", "Unix milliseconds"),
+    ),
+    "time after all years": (("topics", "offsets", "{topic}", "--at", "9" * 20), 2, ("--at '999", "Unix milliseconds")),
+    "too large an offset": (
+        ("topics", "delete-records", "{topic}", "--partition", "0", "--before", "9" * 20, "--yes"),
+        2,
+        ("--before '999", "from 0 to"),
+    ),
     "no offset": (
         ("groups", "reset-offsets", "g", "--topic", "{topic}", "--to", "offset:x"),
         2,

@@ -47,6 +47,7 @@ class Replication:
             logs,
             metrics,
             cuts=TruncatedRecords(doors.disk, bytes_max=settings.truncated_bytes_kept_max, remove=logs.remove_file),
+            # Methods, because the parts that they call need the replicas and are made after them.
             listeners=ReplicaListeners(
                 follower_outside=self._consider,
                 isr_proposed=self._propose,

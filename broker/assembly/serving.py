@@ -131,6 +131,7 @@ class Serving:
             RequestMemory(bound if bound > 0 else UNBOUNDED),
             doors.clock,
             self.quotas.connections,
+            # Brokers reach each other even when clients have used up the connections.
             exempt_listener=_listener_between_brokers(settings),
             sockets=doors.sockets,
         )
@@ -162,6 +163,7 @@ class Serving:
     def apply_configs(self, settings: BrokerSettings) -> None:
         """Apply altered certificates and connection limits."""
         certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
+        # Only if their properties have changed: the entrances watch the files by themselves.
         if certificates != self._certificates:
             self._certificates = certificates
             self.entrances.take(listener_security(settings))

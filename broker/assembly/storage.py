@@ -77,6 +77,8 @@ class Storage:
             raise ConfigurationError(error.key, error.value, f"accepted: {error.accepted}") from error
         try:
             cluster_id = await agree_on_cluster_id(self._known_cluster_id(settings))
+            # Before the directories are opened: if one fails, `abandon` releases the locks of the
+            # others.
             self.is_open = True
             await in_thread(partial(self.logs.open, node_id=settings.node_id, cluster_id=cluster_id))
             await on_locked([directory.path for directory in self.logs.directories])

@@ -85,7 +85,8 @@ class HostedPartitions:
         self.degradations = 0
 
     def __iter__(self) -> Iterator[HostedPartition]:
-        # a copy: an image may add or delete partitions while a caller awaits between two
+        # a copy: an image may add or delete partitions while a caller awaits between two, or while
+        # the thread of the metrics server reads them
         return iter(tuple(self.hosted.values()))
 
     def __len__(self) -> int:

@@ -53,6 +53,7 @@ class LoopShare:
     def _cpu_s(self) -> float:
         if sys.platform != "linux":
             return time.process_time()
+        # The clock of the loop's thread: the thread of the metrics server asks.
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread))
 
     def idle(self) -> float:
@@ -60,6 +61,7 @@ class LoopShare:
         now_s, used_s = time.monotonic(), self._cpu_s()
         elapsed_s, busy_s = now_s - self._at_s, used_s - self._used_s
         self._at_s, self._used_s = now_s, used_s
+        # The two clocks are read one after the other, so the share may leave its range a little.
         return min(max(1 - busy_s / elapsed_s, 0.0), 1.0) if elapsed_s > 0 else 1.0
 
 

@@ -96,5 +96,7 @@ def alter(
     summary += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
     summary += f"; {lease_sentence(record)}"
     print_record(record, f"link {name} {verb} at {record.active_site}: {summary}", output)
+    # No failure: the change is in force at the active site, and the other one reads it when it is
+    # back.
     if altered.problem:
         print_error(altered.problem)

@@ -56,7 +56,7 @@ def check(
             {**to_builtins(found), "checks": checks, "missing_records": found.missing_records, "is_ready": is_ready}
         )
     else:
-        _tell(found, is_ready=is_ready)
+        _print_readiness(found, is_ready=is_ready)
     raise typer.Exit(ExitCode.DONE if is_ready else ExitCode.FAILED)
 
 
@@ -67,7 +67,7 @@ async def _checked(name: str, known: Agents) -> Readiness:
         return await check_readiness(name, list(clients.values()))
 
 
-def _tell(found: Readiness, *, is_ready: bool) -> None:
+def _print_readiness(found: Readiness, *, is_ready: bool) -> None:
     from dr.links.core.link_preflight import Outcome
 
     if found.topics:

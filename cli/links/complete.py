@@ -32,7 +32,7 @@ Until = Annotated[
     typer.Option("--until", help="Unix milliseconds, ISO 8601 (2026-01-31T12:00:00Z), or now: when the command began."),
 ]
 NEVER_TEXT = "not known"
-MIRROR_HEARS_WITHIN_MS = 3_000
+MIRROR_KNOWS_WITHIN_MS = 3_000
 """A mirror knows its source with a delay; a healthy one knows the present end within this time."""
 
 
@@ -69,7 +69,7 @@ def complete(
                 show=show,
             )
         else:
-            wait_ms = max(wait_ms, MIRROR_HEARS_WITHIN_MS)
+            wait_ms = max(wait_ms, MIRROR_KNOWS_WITHIN_MS)
             found = _ask_mirror(
                 name,
                 mirror,

@@ -102,6 +102,7 @@ def create(
         sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         reinstate=reinstate_policy_of(reinstatement),
         lease_ms=lease_ms or 0,
+        # A lease alone makes the standby report: that it acts is another decision of the operator.
         failover_mode=failover_mode_of(failover or (FailoverChoice.OBSERVE if lease_ms else FailoverChoice.MANUAL)),
         failover_lag_records_max=failover_lag_records_max or 0,
         failover_lag_ms_max=failover_lag_ms_max or 0,
@@ -130,6 +131,7 @@ async def _made(
     from dr.links.administration import check_link, make_link
 
     source, target = clients[spec.source_site], clients[spec.target_site]
+    # The option --mirror gives an address without a site.
     mirror = daemons.get(spec.target_site) or daemons.get("", "")
     checked = await check_link(spec, source=source, target=target, mirror=mirror)
     if not is_dry_run and not checked.problems:

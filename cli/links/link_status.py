@@ -148,6 +148,7 @@ def is_well(reply: DescribeMirrorReply) -> bool:
     if any(one.stalled_ms for one in reply.partitions):
         return False
     if reply.state == "PREPARING":
+        # Each partition prepares for a moment after a change of its leader: that is no problem yet.
         lag_ms = summary(reply)["lag_ms"]
         return lag_ms is not None and lag_ms < PREPARING_BELIEVED_MS
     return reply.state in HEALTHY_STATES

@@ -148,6 +148,7 @@ def reset(
         )
         return reply
 
+    # The plan comes first, also with --yes: a reset is refused or does nothing for some topics.
     found = reset_topics(is_plan=True).topics
     going = sum(one.outcome == "planned" for one in found)
     if not is_dry_run and going:

@@ -177,6 +177,7 @@ def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
     from deploy.class_archives import spark_environment
     from spark_jobs.session import noise_into, session
 
+    # Spark starts its Java process with the environment of this one.
     os.environ.update(spark_environment() | command_config_environment())
     report_progress("starting Spark")
     with tempfile.TemporaryDirectory() as directory, noise_into(Path(directory) / "spark.log"):

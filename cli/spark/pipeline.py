@@ -59,6 +59,7 @@ def run(
     if is_asking:
         console.print(parser.format_help(), highlight=False, markup=False, soft_wrap=True)
         return
+    # Before Spark starts, which takes seconds: a wrong option is refused at once.
     given = parser.parse_args(context.args)
     with failures_as_messages(), spark_here(f"antipode pipeline {name}", cores) as spark:
         result = job.run(spark, given)

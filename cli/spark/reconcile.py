@@ -191,6 +191,7 @@ def reconcile(
                 exit_code = _watch(request, interval_ms, metrics_listener)
             else:
                 exit_code = _compare(sides, request, run)
+    # Exit code 1 means different sites, so a failure on the way must have another one.
     except typer.Exit as ended:
         raise typer.Exit(NOT_COMPARED) from ended
     raise typer.Exit(exit_code)

@@ -102,6 +102,7 @@ def restored(
         claim = LinkClaim(record.name, record.epoch)
         restore_logs(spark, plan, address=archive, bootstrap=bootstrap, link=claim, progress=report_progress)
     finally:
+        # Also after a failure: nothing else would end the link, under which clients cannot write.
         asyncio.run(_closed(record, plan, bootstrap=bootstrap, site=site, known=known))
     return RestoreReport(
         archive=archive,

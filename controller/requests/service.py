@@ -102,6 +102,8 @@ class Controller(ControllerServicer):
             decision = await active.submit(command)
         except Deposed as error:
             await _abort_deposed(context, error)
+        # A request that changes nothing waits too: a client that repeats it after a timeout must
+        # find at each broker what its first attempt has changed.
         if decision.effects or any(outcome.error is ErrorCode.none for outcome in decision.reply):
             allowed_ms = self._settings.apply_wait_ms
             await active.wait_applied(timeout_ms=min(timeout_ms, allowed_ms) if timeout_ms > 0 else allowed_ms)
@@ -215,6 +217,8 @@ class Controller(ControllerServicer):
             proposals=tuple(proposal(partition) for partition in request.partitions),
         )
         try:
+            # Not `_submit`: the leader waits for this reply to move its high watermark, and other
+            # brokers need not have the new state for that.
             decision = await active.submit(command)
         except Deposed as error:
             await _abort_deposed(context, error)

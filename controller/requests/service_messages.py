@@ -65,6 +65,7 @@ def refused_ids(request: pb.CreateTopicsRequest) -> list[pb.TopicResult]:
     """Outcomes for a request that has a topic id of the wrong length; such a request is refused as
     a whole.
     """
+    # Only mirrors and restores send ids, of topics that they copy; 0 bytes: the site draws one.
     if all(len(topic.topic_id) in (0, TOPIC_ID_BYTES) for topic in request.topics):
         return []
     message = f"A topic id has {TOPIC_ID_BYTES} bytes."
@@ -84,6 +85,7 @@ def topic_request(topic: pb.NewTopic) -> ask.TopicRequest:
         configs=dict(topic.configs),
         assignments=tuple((item.partition, tuple(item.replicas)) for item in topic.assignments),
         claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
+        # Drawn here, because the core that places replicas uses no chance.
         start_shift=drawn_below(1 << 16),
     )
 

@@ -157,6 +157,7 @@ class _Repair:
             self.confirm(report.orders)
         done, problems = await self._carried_out(report.orders)
         truncated = sorted({one.order.topic for one in done if isinstance(one.order, TruncateCopy)})
+        # Before the proof: a mirror copies nothing into a FAULTED copy until it is asked to.
         if truncated and self.restart_mirror is not None:
             await self.restart_mirror(truncated)
         proof = await self._proof(is_awaited=bool(done))
@@ -220,6 +221,8 @@ class _Repair:
         compacted = await self._compacted({one.topic for one in damaged})
         for one in damaged:
             self.progress(f"reading {one.topic}-{one.partition} at offset {one.base_offset} for broker {one.node_id}")
+            # False sorts first, so the own site comes first: its leader may have records that are
+            # not mirrored yet.
             sites = sorted(self.clients, key=lambda name, own=one.site: name != own)  # type: ignore[misc]
             key = (one.topic, one.partition)
             offered = [(name, await batch_at(self._site(name), key, one.base_offset)) for name in sites]
@@ -250,6 +253,7 @@ class _Repair:
                 else:
                     entries = await self._truncate(order)
                 done.append(DoneOrder(order=order, entries=entries))
+            # The orders do not depend on each other: the next run plans those that failed.
             except (KafkaClientError, OperationalFailure) as error:
                 problems.append(f"{place} at site {order.site}: {error}")
         return done, problems
@@ -315,6 +319,7 @@ class _Repair:
                 return proof
             before = held
             self.progress("waiting for the mirror to copy the truncated offsets")
+            # No pause: each comparison itself waits for a copy that is behind (settle_timeout_ms).
             await asyncio.sleep(0)
 
     async def _still_wanted(self, done: Sequence[DoneOrder]) -> list[Judged]:

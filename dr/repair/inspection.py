@@ -55,6 +55,8 @@ async def judged_offsets(
     at = first
     while at <= last:
         mine = await _part(active, key, at, last + 1)
+        # The standby is read exactly as far as the window of the active site reaches, so that the
+        # judge never takes offsets that were not read for missing ones.
         end = last + 1 if mine.broken_at >= 0 or not mine.batches else mine.batches[-1].last_offset + 1
         copy = await _part(standby, key, at, end)
         mine, orders = await _healed_by_followers(active, key, mine)
@@ -182,6 +184,7 @@ async def damaged_ranges(digests: SiteDigests, key: PartitionKey) -> list[Suspec
     with INVALID_RECORD are halved until they are small. OperationalFailure.
     """
     (whole,) = (await digests.ask([RangeQuery(*key)])).values()
+    # Without the ends of the log there is nothing to halve: all offsets are suspected.
     if whole.error_code is not ErrorCode.none:
         return [Suspect(*key, 0, 2**62)]
     ranges = [(whole.log_start_offset, whole.high_watermark)]
@@ -193,6 +196,7 @@ async def damaged_ranges(digests: SiteDigests, key: PartitionKey) -> list[Suspec
             for query, answer in answers.items()
             if answer.error_code is not ErrorCode.none
         ]
+        # Nothing is damaged any longer, or no range can be halved: what is known stays suspected.
         if not narrowed or sorted(narrowed) == sorted(ranges):
             break
         ranges = narrowed

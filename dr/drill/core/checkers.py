@@ -85,6 +85,7 @@ def _missing(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) 
         place = TopicPartition(record.topic, record.partition)
         ends[place] = max(ends.get(place, -1), record.offset)
     for ack in acknowledged:
+        # By value and not by offset: at this offset the log may have another record.
         if ack.value not in values:
             place = TopicPartition(ack.topic, ack.partition)
             yield Anomaly("A2", place, ack.offset, ack.value), ack.offset < ends.get(place, -1)
@@ -143,6 +144,7 @@ def send_order(acknowledged: Iterable[Acknowledged]) -> list[Anomaly]:
         by_load[ack.load, TopicPartition(ack.topic, ack.partition)].append(ack)
     found = []
     for (_, place), acks in sorted(by_load.items()):
+        # By number: acknowledgements of different connections arrive in any order.
         acks.sort(key=lambda ack: ack.number)
         for before, after in itertools.pairwise(acks):
             if after.offset <= before.offset:

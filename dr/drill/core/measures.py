@@ -113,6 +113,8 @@ def unaccounted_losses(
         if anomaly.offset < kept[account.epoch].get(anomaly.place, NEVER):
             return False
         offsets = taken.get(anomaly.place, set())
+        # An earlier account does not cover such offsets: the sites that were active later may have
+        # acknowledged and lost them.
         is_past_the_end = account.epoch == last and anomaly.offset > max(offsets, default=-1)
         is_of_the_old_site = acknowledged_at_ms.get(anomaly.detail, 0) <= account.accounted_at_ms
         return is_of_the_old_site or anomaly.offset in offsets or is_past_the_end
@@ -162,6 +164,7 @@ def measure(
         producer_outage=_pause(acks, fault, ends_at_ms),
         consumer_outage=_pause(deliveries, fault, ends_at_ms),
         duplicates=tuple(checkers.duplicates(log)),
+        # Without the lost records, whose offsets the promoted site gives to other records.
         gaps=(
             *checkers.inconsistent_offsets(still_there, [given for group in kept.values() for given in group], log),
             *(anomaly for group in kept.values() for anomaly in checkers.skips(group, existing)),
@@ -189,5 +192,6 @@ def _pause(times_ms: Sequence[float], fault: tuple[str, float] | None, until_ms:
 def _undelivered(
     acknowledged: Iterable[Acknowledged], given: Sequence[Delivered], all_given: Sequence[Delivered]
 ) -> list[Anomaly]:
+    # Of all deliveries, because the only records that a group received of a topic may be lost ones.
     topics = {item.topic for item in all_given}
     return checkers.never_delivered((ack for ack in acknowledged if ack.topic in topics), given)

@@ -69,6 +69,7 @@ def _round_up(value: float) -> float:
 
 def _span(span: Span, scale: _Scale) -> str:
     left, right = scale.x(span.began_s), scale.x(span.ended_s)
+    # A fault of a moment is still visible.
     width = max(right - left, 2)
     return (
         f'<rect class="fault" x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT - TOP - BOTTOM}">'
@@ -91,6 +92,7 @@ def _grid(scale: _Scale, unit: str) -> list[str]:
 
 
 def _line(curve: Curve, scale: _Scale) -> str:
+    # The chart has fewer pixels than a long drill has points.
     step = max(1, len(curve.points) // POINTS_MAX)
     points = " ".join(f"{scale.x(seconds):.1f},{scale.y(value):.1f}" for seconds, value in curve.points[::step])
     return f'<polyline class="{escape(curve.colour)}" points="{points}"/>' if points else ""

@@ -102,6 +102,7 @@ class Descent(Struct, kw_only=True):
 
     def _first_span(self) -> int:
         leaves = -(-self.end_offset // self.leaf_offsets) - self.first_offset // self.leaf_offsets
+        # Powers of FANOUT, so that each level divides into whole nodes down to single leaves.
         span = 1
         while leaves > span * NODES_ASKED_MAX:
             span *= FANOUT
@@ -111,6 +112,7 @@ class Descent(Struct, kw_only=True):
         """First and end offsets of the nodes whose digests differ, within the question's range."""
         node_offsets = question.span * self.leaf_offsets
         first_node = question.first_offset // node_offsets
+        # A site that sends fewer digests differs in the nodes for which it sent none.
         for number in range(max(len(source), len(target)) // DIGEST_BYTES):
             at = slice(number * DIGEST_BYTES, (number + 1) * DIGEST_BYTES)
             if source[at] != target[at]:
@@ -119,6 +121,7 @@ class Descent(Struct, kw_only=True):
 
     def _bound(self) -> None:
         """Keep the first of the open queries, and report the others as ranges that differ."""
+        # All open questions are of one level, so the first one shows which bound applies.
         kept = LEAVES_MAX if self._open and self._open[0].span == HEADERS else NODES_MAX
         for question in self._open[kept:]:
             self._name(
@@ -137,6 +140,7 @@ class Descent(Struct, kw_only=True):
             )
         our_begins, their_begins = list(mine), list(others)
         batches = (one for site in (mine, others) for found in site.values() for one in found)
+        # Compared from edge to edge: one batch of a site may cover several of the other site.
         edges = {min(edge, self.end_offset) for one in batches for edge in (one.base_offset, one.next_offset)}
         for first, end in pairwise(sorted(edges)):
             ours, theirs = _at(mine, our_begins, first), _at(others, their_begins, first)

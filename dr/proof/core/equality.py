@@ -15,6 +15,7 @@ from dr.proof.core.descent import Difference, DifferenceKind
 class Verdict(enum.StrEnum):
     """The answer of a comparison; its exit codes are those of `antipode reconcile`."""
 
+    # The order gives the exit codes.
     EQUAL = "equal"
     DIFFERENT = "different"
     NOT_COMPARED = "could not compare"
@@ -145,6 +146,7 @@ def differences_of_ends(*, source_before: LogExtent, source_after: LogExtent, ta
     by then.
     """
     if target.high_watermark < source_before.high_watermark:
+        # What the source has deleted during the comparison is not missing at the target.
         first, end = max(target.high_watermark, source_after.log_start_offset), source_before.high_watermark
         return _end_difference(DifferenceKind.MISSING, first, end)
     if target.high_watermark > source_after.high_watermark:

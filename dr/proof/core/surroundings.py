@@ -121,6 +121,7 @@ def _partitions(count: int | None) -> str | None:
 
 
 def _configs(source: SiteSurroundings, target: SiteSurroundings) -> Iterable[SurroundingDifference]:
+    # A topic that one site lacks is named as an orphan; each of its configs would only repeat that.
     for topic in sorted(source.configs.keys() & target.configs.keys()):
         here, there = source.configs[topic], target.configs[topic]
         for name in sorted({*here, *there} - OWN_CONFIGS):
@@ -136,6 +137,8 @@ def _configs(source: SiteSurroundings, target: SiteSurroundings) -> Iterable[Sur
 def _groups(
     source: SiteSurroundings, target: SiteSurroundings, spans: Mapping[PartitionKey, LogSpan]
 ) -> Iterable[SurroundingDifference]:
+    # Offsets that only the target has are not named: a mirror removes them there only after the
+    # source has been without them for a minute.
     for (group, place), offset in sorted(source.offsets.items()):
         there, span = target.offsets.get((group, place)), spans.get(place)
         if group in target.groups_with_members or span is None:

@@ -106,6 +106,7 @@ class VerificationWatch:
         keeps its earlier moment.
         """
         before_ms, proven_end = self.proven_until_ms.get(key, 0), self.proven_ends.get(key, -1)
+        # The default makes moments without the partition count as not proven.
         moments = (at_ms for at_ms, ends in reversed(self._snapshots) if ends.get(key, proven_end + 1) <= proven_end)
         return max(before_ms, next(moments, 0))
 
@@ -114,6 +115,7 @@ class VerificationWatch:
         proven_ms = before_ms
         while self._snapshots:
             at_ms, ends = self._snapshots[0]
+            # Ends only grow: if this moment is not proven, no later one is.
             if any(self.proven_ends.get(key, -1) < end for key, end in ends.items() if key in there):
                 break
             proven_ms = at_ms

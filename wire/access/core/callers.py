@@ -44,6 +44,7 @@ class SubjectRule(Struct, frozen=True):
         """The caller with this subject; None unless the pattern matches the whole subject. The
         group `link` of a mirror's pattern matches its link.
         """
+        # RE2 takes linear time for any subject; the subject comes from the peer's certificate.
         found = re2.fullmatch(self.pattern, subject)
         if found is None:
             return None
@@ -67,7 +68,9 @@ def caller_of_certificate(uris: Iterable[str], subject: str, rules: Iterable[Sub
     """The caller by its URI, else by the first rule that its subject matches, else one without a
     role. Raises UnusableName for URIs that contradict each other or have no known form.
     """
+    # Schemes of URIs ignore case (RFC 3986).
     ours = sorted({uri for uri in uris if uri.lower().startswith(SCHEME)})
+    # Refused: with two roles in one certificate, the order of its URIs would decide about rights.
     if len(ours) > 1:
         raise UnusableName(f"the certificate has {len(ours)} names {SCHEME}ROLE/NAME: accepted is one")
     if ours:

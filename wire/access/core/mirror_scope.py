@@ -36,6 +36,7 @@ def scope_refusal(caller: Caller, method: str, request: Any) -> str:
     if not caller.link:
         return f"mirror {caller.name} may not call {what}, because its certificate names no link: {_HOW_TO}"
     for link in _claims(request):
+        # A request without a link is refused too: the controller checks only the claim of a link.
         if link != caller.link:
             named = f"in the name of link '{link}'" if link else "without naming a link"
             return f"mirror {caller.name} acts for link '{caller.link}' and may not call {what} {named}"

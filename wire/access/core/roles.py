@@ -114,6 +114,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "RecordFailover": _change(_B, _O),
     "ListFailovers": _read(_B, _O, _V),
     "RecordRehearsal": _change(_B, _O),
+    # Not audited: a run repeats this call while its process lives, and its steps are audited.
     "RecordRun": _read(_B, _O),
     "GetSharedAccess": _read(_B, _M),
     "RecordSharedAccess": _read(_M),
@@ -166,6 +167,7 @@ def decide(caller: Caller, method: str, *, problem: str = "") -> Decision:
     the caller is anonymous.
     """
     rule = RULES.get(method)
+    # Before the checks of the caller: probes of a process's health have no certificate.
     if rule is not None and rule.is_open:
         return _ALLOWED
     needed = "no role" if rule is None else f"role {' or '.join(role for role in Role if role in rule.roles)}"

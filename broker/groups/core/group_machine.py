@@ -15,7 +15,7 @@ Invariants: (a) only EMPTY groups without members and STABLE ones with them are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from kio.schema.errors import ErrorCode
 from msgspec import structs
@@ -55,6 +55,7 @@ from broker.groups.core.group_messages import (
     JoinReply,
     LeaveGroup,
     MirrorOffsets,
+    OffsetRemoved,
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
@@ -235,12 +236,15 @@ class Groups(GroupTables):
         group, offsets = turn.group, self._offsets.of(command.group_id)
         match command:
             case DeleteGroup():
-                return _delete(turn, offsets)
+                return _delete(turn, offsets, pending=self._pending.of(group.group_id))
             case DeleteOffsets():
                 return group_offsets.delete_offsets(turn, command.partitions, offsets, self._subscription(group))
             case ForgetTopics():
                 gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
                 turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
+                pending = {found for found in self._pending.of(group.group_id) if found.topic in command.topics}
+                voided = _voided(group, pending.difference(gone))
+                return [*voided, *group_offsets.removals(group, gone, offsets)] if gone else voided
             case ExpireOffsets():
                 over = group_offsets.expired(
                     group,
@@ -253,7 +257,7 @@ class Groups(GroupTables):
                 turn.reason = f"{len(gone)} offsets expired" if gone else ""
             case _:
                 raise InvariantBroken(f"no rule for command {command!r}")
-        if not gone and (offsets or command.__class__ is ForgetTopics):
+        if not gone and offsets:
             return []
         return group_offsets.removals(group, gone, offsets)
 
@@ -290,11 +294,18 @@ def _end_transaction(command: EndProducerTransaction, token: int) -> Decision:
     return Decision(records=(ended,), effects=(Answer(token=token, reply=CodeReply()),))
 
 
-def _delete(turn: Turn, offsets: Offsets) -> list[GroupRecord]:
+def _voided(group: Group, pending: Iterable[TopicPartition]) -> list[GroupRecord]:
+    """Records that make pending offsets void: the end of their transaction does not bring them
+    back.
+    """
+    return [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in sorted(pending)]
+
+
+def _delete(turn: Turn, offsets: Offsets, *, pending: set[TopicPartition]) -> list[GroupRecord]:
     group = turn.group
     if group.state is not GroupState.EMPTY or group.pending:
         turn.answer(turn.token, CodeReply(error=ErrorCode.non_empty_group))
         return []
     turn.answer(turn.token, CodeReply())
     turn.reason = "deleted"
-    return group_offsets.removals(group, offsets, offsets)
+    return [*_voided(group, pending.difference(offsets)), *group_offsets.removals(group, offsets, offsets)]

@@ -41,6 +41,11 @@ class PendingOffsets(Struct):
         """True while some transaction may still change the offset."""
         return any((group_id, partition) in entries for entries in self._producers.values())
 
+    def of(self, group_id: str) -> set[TopicPartition]:
+        """The partitions of the group whose offsets open transactions may still change."""
+        keys = (key for entries in self._producers.values() for key in entries)
+        return {partition for group, partition in keys if group == group_id}
+
     def put(self, record: OffsetPending) -> None:
         """A transaction wrote an offset."""
         self._epochs[record.producer_id] = record.producer_epoch

@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 
 from runtime.addresses import HostPort
 from runtime.logs import get_logger
-from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.handler import Watch
 from wire.znodes import layout as znodes
 from wire.znodes.broker_znodes import decode_broker
 from wire.znodes.consumer_znodes import STATIC, ConsumerRegistration, decode_registration, id_path, ids_path

@@ -11,7 +11,8 @@ from kazoo.exceptions import NoNodeError
 
 from controller.core.state import facts
 from runtime.logs import get_logger
-from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.handler import Watch
 from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.acls import AccessEntry, PatternType, ResourcePattern, ResourceType
 from wire.znodes.acl_znodes import (

@@ -16,7 +16,8 @@ from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, 
 from controller.stored.tenure import Tenure
 from controller.stored.token_store import read_tokens
 from runtime.logs import get_logger
-from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.handler import Watch
 from runtime.zookeeper.nodes import NodeStat
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition

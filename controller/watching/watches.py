@@ -17,7 +17,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from runtime.zookeeper.client import Watch
+from runtime.zookeeper.handler import Watch
 from wire.znodes.documents import MalformedZnode
 
 Value = TypeVar("Value")

@@ -12,8 +12,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, make_acl
+
+from runtime.zookeeper.handler import PollingHandler
 
 SENSITIVE: Final = ("/config/users", "/delegation_token")
 """Paths whose data others must not read, as in Kafka (`ZkData.SensitiveRootPaths`)."""
@@ -21,7 +22,7 @@ SERVICE_PRINCIPAL: Final = "zk-sasl-md5"
 """The name of ZooKeeper's servers in DIGEST-MD5."""
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class TlsHandler(PollingHandler):
     """kazoo's handler with TLS connections by our own context: kazoo's own TLS also trusts the
     system's authorities, and does not verify host names.
     """
@@ -42,13 +43,6 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has
             plain.close()
             raise
 
-    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """Like select.select, but a socket with decrypted bytes in TLS's buffer counts as readable:
-        the kernel does not know of them.
-        """
-        ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.fileno() >= 0 and one.pending()]
-        return (ready, [], []) if ready else super().select(rlist, wlist, xlist, timeout)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperAccess:
@@ -63,8 +57,8 @@ class ZooKeeperAccess:
 
     def client_options(self) -> dict[str, Any]:
         """The options for a kazoo client; each client has its own."""
-        encrypted = {} if self.tls is None else {"handler": TlsHandler(self.tls)}
-        return {**encrypted, **self._login_options()}
+        handler = PollingHandler() if self.tls is None else TlsHandler(self.tls)
+        return {"handler": handler, **self._login_options()}
 
     def _login_options(self) -> dict[str, Any]:
         if not self.username:
@@ -99,7 +93,7 @@ def access_zookeeper_as(access: ZooKeeperAccess | None) -> None:
 
 def client_options() -> dict[str, Any]:
     """The options for the next kazoo client of this process."""
-    return {} if _Process.access is None else _Process.access.client_options()
+    return {"handler": PollingHandler()} if _Process.access is None else _Process.access.client_options()
 
 
 def acl_of(path: str) -> list[ACL] | None:

@@ -33,16 +33,16 @@ from kazoo.exceptions import (
     SessionExpiredError,
     UnimplementedError,
 )
-from kazoo.protocol.states import KeeperState, WatchedEvent
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
-from msgspec import Struct
 
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper import access
+from runtime.zookeeper.handler import Delivery, Watch, WatchInbox
 from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
 from runtime.zookeeper.reads import MultiRead, SetWatches, node_stat
 from runtime.zookeeper.sessions import STATES, NoteSession, SessionKey, SessionListener, SessionState, note_no_session
@@ -75,22 +75,6 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
     raise AssertionError("retrying without a bound ended")
 
 
-Watch = Callable[[WatchedEvent], None]
-
-
-class _Delivery(Struct, frozen=True):
-    """A watch that kazoo's threads call. Equal watches have equal deliveries, so kazoo keeps a
-    watch once although it is set repeatedly.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    watch: Watch
-
-    def __call__(self, event: WatchedEvent) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.watch, event)
-
-
 class ZooKeeper:
     """An asynchronous ZooKeeper client for one event loop; all callbacks run on that loop."""
 
@@ -112,6 +96,7 @@ class ZooKeeper:
         self._state = SessionState.LOST
         self._is_stopped = False
         self._loops = Supervisor()
+        self._inbox = WatchInbox(self._loop)
 
     @property
     def state(self) -> SessionState:
@@ -209,10 +194,7 @@ class ZooKeeper:
         return await future
 
     def _watch(self, watch: Watch | None) -> Watch | None:
-        if watch is None:
-            return None
-
-        return _Delivery(self._loop, watch)
+        return None if watch is None else Delivery(self._inbox, watch)
 
     async def create(
         self,
@@ -296,7 +278,7 @@ class ZooKeeper:
 
         def register() -> None:
             for path, watch in rooted.items():
-                client._data_watchers[path].add(_Delivery(self._loop, watch))
+                client._data_watchers[path].add(Delivery(self._inbox, watch))
 
         request = SetWatches(
             found=list(stats),

@@ -15,7 +15,8 @@ from typing import Any
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, RolledBackError, SessionExpiredError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.handler import Watch
 from runtime.zookeeper.nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
 from runtime.zookeeper.sessions import NoteSession, SessionKey, SessionListener, SessionState, note_no_session
 from tests.sim.network import End

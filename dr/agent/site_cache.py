@@ -23,7 +23,8 @@ from dr.agent.core.site_view import Place, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper.client import Watch, ZooKeeper, until_answered
+from runtime.zookeeper.client import ZooKeeper, until_answered
+from runtime.zookeeper.handler import Watch
 from runtime.zookeeper.nodes import NodeStat
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
@@ -38,6 +39,11 @@ log = get_logger(__name__)
 
 DISCONNECTED = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 """Errors after which ZooKeeper may or may not have executed a write."""
+
+PAUSE_MAX_S = 0.5
+"""Longest pause (s) after a refresh: while a promotion changes thousands of partition states, each
+refresh would otherwise find a few of them.
+"""
 
 NODES_PER_READ_MAX = 500
 """Znodes that one request reads: single reads would cost kazoo's thread 200 µs each."""
@@ -65,7 +71,11 @@ class SiteCache:
         # which few change at once.
         self._assignments: dict[str, tuple[bytes, TopicAssignment]] = {}
         self._states: dict[str, tuple[_Stored, StoredPartitionState]] = {}
+        self._decoded_topics: dict[str, tuple[TopicAssignment, States]] = {}
         self._unreadable: dict[Place, str] = {}
+        # Both outlast a refresh that fails.
+        self._may_lack_some = True
+        self._has_changed = True
         self._listeners: list[Callable[[], None]] = []
         self.changes = 0
 
@@ -84,12 +94,17 @@ class SiteCache:
 
     async def _follow(self) -> None:
         self._wake.set()  # changes from before a restart of this loop are still marked dirty
+        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             self._wake.clear()
+            began_s = loop.time()
             async for attempt in jittered_backoff(retry_on=DISCONNECTED):
                 with attempt:
                     await self._refresh()
+            # As long as the refresh took: a change of one znode is read at once, and of thousands
+            # that change one after the other many are read together.
+            await asyncio.sleep(min(loop.time() - began_s, PAUSE_MAX_S))
 
     @property
     def facts(self) -> SiteFacts:
@@ -154,6 +169,9 @@ class SiteCache:
 
     def _topic(self, topic: str, payload: bytes) -> tuple[TopicAssignment, States]:
         assignment = self._assignment(topic, payload)
+        decoded = self._decoded_topics.get(topic)
+        if decoded is not None and decoded[0] is assignment:
+            return decoded
         states = {}
         for index in assignment.partitions:
             path = znodes.partition_state_path(topic, index)
@@ -164,6 +182,7 @@ class SiteCache:
             if known is None or known[0] is not stored:
                 known = self._states[path] = (stored, decode_partition_state(topic, index, stored[0]))
             states[topic, index] = (known[1], stored[1].version)
+        self._decoded_topics[topic] = assignment, states
         return assignment, states
 
     def _assignment(self, topic: str, payload: bytes) -> TopicAssignment:
@@ -217,6 +236,7 @@ class SiteCache:
         topics = self._watched_topics(self._links().values())
         for topic in self._assignments.keys() - topics:
             del self._assignments[topic]
+            self._decoded_topics.pop(topic, None)
         for topic in topics:
             path = znodes.topic_path(topic)
             wanted.add(path)
@@ -235,7 +255,6 @@ class SiteCache:
             return ()
 
     async def _refresh(self) -> None:
-        has_changed = False
         while True:
             lists = [
                 path
@@ -247,21 +266,33 @@ class SiteCache:
             # malformed one.
             stale = self._dirty & self._data.keys()
             await self._read_data(stale)
-            wanted = self._wanted()
-            for path in self._data.keys() - wanted:
-                del self._data[path]
-                self._states.pop(path, None)
-            self._dirty &= wanted
-            missing = [path for path in wanted if path in self._dirty or path not in self._data]
-            await self._read_data(missing)
-            if not lists and not stale and not missing:
+            # New states of known partitions change nothing about the znodes that matter.
+            self._may_lack_some = self._may_lack_some or bool(lists) or not stale <= self._states.keys()
+            self._has_changed = self._has_changed or bool(lists or stale)
+            # Changes since the reads wake the loop again.
+            if not self._may_lack_some:
                 break
-            has_changed = True
-        if has_changed:
+            self._may_lack_some = await self._read_missing()
+        if self._has_changed:
+            self._has_changed = False
             self._facts = None
             self.changes += 1
             for listener in tuple(self._listeners):
                 listener()
+
+    async def _read_missing(self) -> bool:
+        """Read the znodes that matter and are not known, and forget those that do not matter. True
+        if there was one to read: it may name others.
+        """
+        wanted = self._wanted()
+        for path in self._data.keys() - wanted:
+            del self._data[path]
+            self._states.pop(path, None)
+        self._dirty &= wanted
+        missing = [path for path in wanted if path not in self._data]
+        await self._read_data(missing)
+        self._has_changed = self._has_changed or bool(missing)
+        return bool(missing)
 
     async def _read_children(self, path: str) -> None:
         # The mark is removed before the read, so that a change during the read marks the path
@@ -298,6 +329,9 @@ class SiteCache:
             self._dirty.update(paths)
             raise
         self._data.update(zip(paths, found, strict=True))
+        for path in paths:
+            if (topic := znodes.topic_of_path(path)) is not None:
+                self._decoded_topics.pop(topic, None)
 
     def _children_changed(self, path: str, _: WatchedEvent | None) -> None:
         self._dirty_lists.add(path)

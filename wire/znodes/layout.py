@@ -65,6 +65,11 @@ def topic_path(topic: str) -> str:
     return f"{TOPICS}/{topic}"
 
 
+def topic_of_path(path: str) -> str | None:
+    """The topic to which a znode below `TOPICS` belongs; None for other znodes."""
+    return path[len(TOPICS) + 1 :].partition("/")[0] if path.startswith(f"{TOPICS}/") else None
+
+
 def partitions_path(topic: str) -> str:
     """Parent of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"

@@ -23,7 +23,7 @@ from wire.znodes import layout as znodes
 from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.cluster_znodes import ControllerRegistration, encode_controller
 from wire.znodes.link_znodes import encode_link
-from wire.znodes.topic_znodes import TopicAssignment, encode_topic
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
 
 CONTROLLER = ControllerRegistration(controller_id=1, timestamp_ms=0)
 LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
@@ -86,6 +86,7 @@ OTHER_LINK = LinkRecord(
 )
 BROKER = BrokerRegistration(node_id=1, endpoints=(), grpc_address="h:1")
 TOPIC = TopicAssignment(topic_id=bytes(range(16)), partitions={0: (1,)})
+STATE = StoredPartitionState(leader=1, leader_epoch=1, isr=(1,), controller_epoch=1)
 
 
 def site_of_two() -> Nodes:
@@ -253,6 +254,44 @@ async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_whi
         nodes.failures.append(ConnectionLoss())
         nodes.gone(znodes.CONTROLLER)
         await eventually(lambda: cache.facts.controller_id == -1)
+    finally:
+        await cache.stop()
+
+
+async def test_a_changed_partition_state_is_read_and_nothing_else_is() -> None:
+    """A promotion changes the states of all partitions."""
+
+    class NotingNodes(Nodes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read: set[str] = set()
+
+        async def get_many_watched(self, watches: Mapping[str, Any]) -> list[tuple[bytes, NodeStat] | None]:
+            self.read.update(watches)
+            return await super().get_many_watched(watches)
+
+    nodes = NotingNodes()
+    nodes.nodes.update(site_of_two().nodes)
+    paths = [znodes.partition_state_path(topic, 0) for topic in ("t1", "t2")]
+    for path in paths:
+        nodes.nodes[path] = encode_partition_state(STATE)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert {state.leader_epoch for state, _ in cache.facts.states.values()} == {1}
+        changes = cache.changes
+        nodes.read.clear()
+        nodes.put(paths[0], encode_partition_state(replace(STATE, leader_epoch=7)))
+        await eventually(lambda: cache.facts.states["t1", 0][0].leader_epoch == 7)
+        assert cache.facts.states["t2", 0][0].leader_epoch == 1
+        assert nodes.read == {paths[0]}
+        assert cache.changes > changes
+        # partitions that are added later are found all the same
+        grown = replace(TOPIC, partitions={0: (1,), 1: (1,)})
+        nodes.nodes[znodes.partition_state_path("t1", 1)] = encode_partition_state(replace(STATE, leader_epoch=3))
+        nodes.put(znodes.topic_path("t1"), encode_topic(grown))
+        await eventually(lambda: ("t1", 1) in cache.facts.states)
+        assert cache.facts.states["t1", 1][0].leader_epoch == 3
     finally:
         await cache.stop()
 

@@ -348,6 +348,9 @@ class Mirror:
         self.producers.wake()
 
     def _watch_transition(self, key: TopicPartition, before: FlowState, after: FlowState, reason: str) -> None:  # noqa: ARG002
+        # a new leader at the source knows nothing of the target yet
+        if after is FlowState.MIRRORING and self._reports is not None:
+            self._reports.acknowledged(key)
         if after is FlowState.FAULTED and self._config.is_abort_on_send_failure:
             self._fail(OperationalFailure(f"{key} is FAULTED and abort.on.send.failure is set: {reason}"))
 

@@ -34,6 +34,7 @@ SETTLING_MS: Final = 35_000
 """Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
 then.
 """
+NEVER_SEEN: Final = SourceSeen()
 READERS_REMEMBERED_MS: Final = 30_000.0
 """Time (ms) after its last fetch by a client for which a follower counts as read by clients."""
 
@@ -109,11 +110,10 @@ class HostedPartition:
         """The last report of a mirror about the log's source, as stored."""
         return self.log.source
 
-    @property
-    def source_of_copy(self) -> SourceSeen:
+    def source_of_copy(self, last_record_epoch: int) -> SourceSeen:
         """The same, but an unknown source if the log's last record is not from that source."""
         seen = self.log.source
-        return seen if seen.log_epoch == self.last_record_epoch else SourceSeen()
+        return seen if seen.log_epoch == last_record_epoch else NEVER_SEEN
 
     @property
     def last_record_epoch(self) -> int:

@@ -83,6 +83,8 @@ class HostedPartitions:
         be opened.
         """
         self.degradations = 0
+        self.checked_holds: dict[PartitionKey, HostedPartition] = {}
+        """The partitions of sync links whose hold changes with time (`standbys.py` checks them)."""
 
     def __iter__(self) -> Iterator[HostedPartition]:
         # a copy: an image may add or delete partitions while a caller awaits between two, or while
@@ -128,6 +130,9 @@ class HostedPartitions:
                 # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
+                if hosted.state.hold is not None and hosted.key not in self.checked_holds:
+                    hosted.state.begin_standby_checks(now_ms=self.clock.monotonic_ms())
+                    self.checked_holds[hosted.key] = hosted
                 if not is_awaited_here:
                     continue
                 is_awaited = purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key)

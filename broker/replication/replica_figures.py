@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kio.schema.errors import ErrorCode
 
@@ -12,35 +12,52 @@ from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.truncated_records import TruncatedRecords
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import UNKNOWN, PartitionKey
 
 
-def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.PartitionDescription]:
-    """Offsets, epochs and roles of the partitions led here."""
+def describe(
+    partitions: HostedPartitions, image: ClusterImage, *, topics: Collection[str] = (), link: str = ""
+) -> Iterable[pb.PartitionDescription]:
+    """Offsets, epochs and roles of the partitions led here; of these topics if any are named, and
+    of those that the link carries if it is named.
+    """
+    carriers: dict[str, LinkRecord | None] = {}
     for hosted in partitions:
-        if not hosted.state.is_leader:
+        state, log, topic = hosted.state, hosted.log, hosted.topic
+        if not state.is_leader or (topics and topic not in topics) or not is_of_link(image, topic, link):
             continue
-        link, seen = image.link_of(hosted.topic), hosted.source_of_copy
+        if topic not in carriers:
+            carriers[topic] = image.link_of(topic)
+        carrier, end, written = carriers[topic], log.log_end_offset, hosted.written_epochs
+        last_epoch = written[-1].epoch if written and end > log.log_start_offset else UNKNOWN
+        seen = hosted.source_of_copy(last_epoch)
         yield pb.PartitionDescription(
-            topic=hosted.topic,
+            topic=topic,
             topic_id=hosted.topic_id,
             partition=hosted.index,
-            leader_epoch=hosted.state.leader_epoch,
-            log_start_offset=hosted.log.log_start_offset,
-            high_watermark=hosted.state.high_watermark,
-            log_end_offset=hosted.log.log_end_offset,
-            last_log_epoch=hosted.last_record_epoch,
-            link=link.name if link is not None else "",
-            link_epoch=link.epoch if link is not None else 0,
+            leader_epoch=state.leader_epoch,
+            log_start_offset=log.log_start_offset,
+            high_watermark=state.high_watermark,
+            log_end_offset=end,
+            last_log_epoch=last_epoch,
+            link=carrier.name if carrier is not None else "",
+            link_epoch=carrier.epoch if carrier is not None else 0,
             is_writable=hosted.write_error is ErrorCode.none,
             source_high_watermark=seen.high_watermark,
             source_seen_at_ms=seen.seen_at_ms,
-            max_timestamp_ms=hosted.log.max_timestamp_ms,
-            size_bytes=hosted.log.size_bytes,
-            is_degraded=_is_degraded(hosted, link, image.site),
-            has_markers=hosted.log.producers.has_markers,
-            epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
+            max_timestamp_ms=log.max_timestamp_ms,
+            size_bytes=log.size_bytes,
+            is_degraded=_is_degraded(hosted, carrier, image.site),
+            has_markers=log.producers.has_markers,
+            epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in written],
         )
+
+
+def is_of_link(image: ClusterImage, topic: str, link: str) -> bool:
+    """True if the link carries the topic, perhaps beside others; without a link's name all topics
+    count.
+    """
+    return not link or link in image.links_of(topic)
 
 
 def _is_degraded(hosted: HostedPartition, link: LinkRecord | None, site: str) -> bool:
@@ -52,17 +69,14 @@ def _is_degraded(hosted: HostedPartition, link: LinkRecord | None, site: str) ->
     return link is not None and link.active_site == site and bool(link.sync_policy_to_restore)
 
 
-def truncations(
-    partitions: Iterable[HostedPartition], cuts: TruncatedRecords, *, node_id: int
-) -> Iterable[pb.TruncatedLog]:
+def truncations(partitions: HostedPartitions, cuts: TruncatedRecords, *, node_id: int) -> Iterable[pb.TruncatedLog]:
     """The records that logs here, led or not, have lost to other histories."""
-    for hosted in partitions:
-        known = cuts.of(hosted.topic, hosted.index)
-        if known is None:
+    for (topic, index), known in cuts.by_partition().items():
+        if partitions.find(topic, index) is None:
             continue
         yield pb.TruncatedLog(
-            topic=hosted.topic,
-            partition=hosted.index,
+            topic=topic,
+            partition=index,
             node_id=node_id,
             cuts=known.count,
             records=known.records,

@@ -31,6 +31,10 @@ class Standbys:
     def __init__(self, partitions: HostedPartitions) -> None:
         self._partitions = partitions
         self._held: dict[PartitionKey, HostedPartition] = {}
+        self._unreported: dict[PartitionKey, HostedPartition] = {}
+        """The partitions whose hold goes on only with a report: it has had none, or was given
+        up.
+        """
         self._marked_links: set[str] = set()
         self.ends = StandbyEnds()
 
@@ -56,14 +60,32 @@ class Standbys:
     def note(self, hosted: HostedPartition) -> None:
         """The partition's hold may have begun or ended."""
         if hosted.state.hold is None:
-            self._held.pop(hosted.key, None)
+            self._forget_hold(hosted)
         else:
-            self._held[hosted.key] = hosted
+            self._held[hosted.key] = self._partitions.checked_holds[hosted.key] = hosted
+            self._note_reports(hosted)
 
     def forget(self, hosted: HostedPartition) -> None:
         """The partition is deleted here."""
-        self._held.pop(hosted.key, None)
+        self._forget_hold(hosted)
         self.ends.forget(hosted.key)
+
+    def _forget_hold(self, hosted: HostedPartition) -> None:
+        self._held.pop(hosted.key, None)
+        self._unreported.pop(hosted.key, None)
+        self._partitions.checked_holds.pop(hosted.key, None)
+
+    def _note_reports(self, hosted: HostedPartition) -> None:
+        if hosted.state.hold is not None and hosted.state.hold.wants_report:
+            self._unreported[hosted.key] = hosted
+        else:
+            self._unreported.pop(hosted.key, None)
+
+    def wants_reports(self, image: ClusterImage, link: str) -> bool:
+        """True if a partition of the link waits here for a report of its standby, also one that has
+        nothing new.
+        """
+        return any(link in image.links_of(hosted.topic) for hosted in self._unreported.values())
 
     def mark_out_of_sync(self, image: ClusterImage, link: str, *, is_marked: bool) -> None:
         """Set or clear the arbiter's mark for the link: while it is set, acknowledgements need not
@@ -75,14 +97,18 @@ class Standbys:
 
     def wants_mark(self, image: ClusterImage, link: str) -> bool:
         """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone."""
-        return any(hold.wants_mark for _, hold in self._holds_of(image, link))
+        checked = self._partitions.checked_holds.values()
+        return any(hold.wants_mark for _, hold in self._holds_of(image, link, checked))
 
     def is_behind(self, image: ClusterImage, link: str) -> bool:
         """True while the link's standby lacks something that was shown here, or may lack it."""
         return any(hold.is_behind(hosted.state.high_watermark) for hosted, hold in self._holds_of(image, link))
 
-    def _holds_of(self, image: ClusterImage, link: str) -> list[tuple[HostedPartition, StandbyHold]]:
-        held = [(one, one.state.hold) for one in tuple(self._held.values()) if link in image.links_of(one.topic)]
+    def _holds_of(
+        self, image: ClusterImage, link: str, among: Iterable[HostedPartition] | None = None
+    ) -> list[tuple[HostedPartition, StandbyHold]]:
+        among = self._held.values() if among is None else among
+        held = [(one, one.state.hold) for one in tuple(among) if link in image.links_of(one.topic)]
         return [(hosted, hold) for hosted, hold in held if hold is not None]
 
     def record(self, image: ClusterImage, topic: str, reports: Iterable[tuple[int, int]], *, link: str) -> ErrorCode:
@@ -107,13 +133,20 @@ class Standbys:
             self.ends.note(hosted.key, acknowledged, image.links[link], high_watermark=high_watermark, now_ms=now_ms)
             if is_of_hold and hosted.state.hold is not None:
                 self._partitions.act(hosted, hosted.state.record_standby(acknowledged, now_ms=now_ms))
+                self._note_reports(hosted)
+                if hosted.state.needs_standby_checks:
+                    self._partitions.checked_holds[hosted.key] = hosted
         return error
 
     def check(self) -> None:
         """Give up waiting for standbys that have been silent for longer than their links allow."""
-        now_ms = self._partitions.clock.monotonic_ms()
-        for hosted in tuple(self._held.values()):
+        checked, now_ms = self._partitions.checked_holds, self._partitions.clock.monotonic_ms()
+        for hosted in tuple(checked.values()):
             self._partitions.act(hosted, hosted.state.check_standby(now_ms=now_ms))
+            self._note_reports(hosted)
+            # of ten thousand partitions of a sync link few have records that the standby lacks
+            if not hosted.state.needs_standby_checks:
+                checked.pop(hosted.key, None)
 
     def holds(self) -> list[StandbyHold]:
         """The hold of each partition led here that waits for a standby, or would if it were not

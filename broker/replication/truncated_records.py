@@ -82,6 +82,10 @@ class TruncatedRecords:
         """The counts of this partition; None if it lost nothing."""
         return self._by_partition.get((topic, partition))
 
+    def by_partition(self) -> dict[tuple[str, int], TruncationCounts]:
+        """The counts of each partition that lost records."""
+        return dict(self._by_partition)
+
     def keep(self, cut: PartitionLog, offset: int) -> int:
         """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never
         raises: the truncation must continue.

@@ -28,7 +28,7 @@ from broker.metadata.core.image_updates import (
 )
 from broker.metadata.core.link_enforcement import has_leaders_above_floor, is_in_force
 from broker.metadata.core.topic_images import TopicImage
-from broker.replication.replica_figures import describe, quarantine_use, truncations
+from broker.replication.replica_figures import describe, is_of_link, quarantine_use, truncations
 from broker.replication.replicas import Replicas
 from broker.site.control_doors import DescribeGroups, Handover
 from broker.site.image_changes import ImageChanges, ImageListener
@@ -181,15 +181,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
                 )
             return self._enforced(self._cluster.image, request)
         image = self._cluster.image
-        wanted = set(request.topics)
-        partitions = [
-            description
-            for description in describe(self._replicas, image)
-            if (not wanted or description.topic in wanted) and _is_of_link(image, description.topic, request.link)
-        ]
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
-            partitions=partitions,
+            partitions=describe(self._replicas, image, topics=set(request.topics), link=request.link),
             cuts=self._cuts(image, request.link),
             quarantine=quarantine_use(self._replicas.cuts, node_id=self._node_id, now_ms=self._clock.now_ms()),
             link_epochs={name: link.epoch for name, link in image.links.items()},
@@ -199,11 +193,11 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     def _cuts(self, image: ClusterImage, link: str) -> Iterable[pb.TruncatedLog]:
         """The records that logs here have lost; for topics of this link, or for all."""
         cuts = truncations(self._replicas, self._replicas.cuts, node_id=image.node_id)
-        return (cut for cut in cuts if _is_of_link(image, cut.topic, link))
+        return (cut for cut in cuts if is_of_link(image, cut.topic, link))
 
     def _enforced(self, image: ClusterImage, request: pb.DescribePartitionsRequest) -> pb.DescribePartitionsReply:
         """The links in force at this site, and a few of the partitions that take writes."""
-        writable = (key for key in self._replicas.writable() if _is_of_link(image, key[0], request.link))
+        writable = (key for key in self._replicas.writable() if is_of_link(image, key[0], request.link))
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
             partitions=[
@@ -263,10 +257,3 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     ) -> pb.TakeGroupMembersReply:
         """Members of the other site's groups, which this site coordinates from now on."""
         return await self._handover.take(request)
-
-
-def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:
-    """True if the link carries the topic, perhaps beside others; without a link's name all topics
-    count.
-    """
-    return not link or link in image.links_of(topic)

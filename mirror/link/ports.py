@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -238,13 +238,21 @@ class ReportPort(Protocol):
         ...
 
 
+NEEDS_ALL_REPORTS: Final = ErrorCode.offset_not_available.name
+"""The answer of a broker that took a report, and leads partitions of a sync link of which it needs
+reports.
+"""
+
+
 class ProgressPort(Protocol):
     """The connection for reports of the target's progress to the source's brokers."""
 
     async def report(
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
-        """Report; empty when it was accepted, else why not. Unreachable on a lost connection."""
+        """Report; empty when it was accepted and the broker needs nothing else, NEEDS_ALL_REPORTS,
+        or why it was refused. Unreachable on a lost connection.
+        """
         ...
 
     async def close(self) -> None:

@@ -4,7 +4,9 @@ Behaviour: applied at the link's epoch while this site is active. Retention then
 records for the standby, and on a sync link the acknowledgements and reads that waited for the
 standby continue. Reports on partitions that this broker does not lead are ignored: the mirror
 reports to the new leader. An offset beyond that of this site's in-sync replicas cannot be true and
-is refused with INVALID_REQUEST. Versions: 0.
+is refused with INVALID_REQUEST. OFFSET_NOT_AVAILABLE: the reports were applied, and this broker
+leads other partitions of a sync link that wait for a report, so the mirror reports all of them.
+Versions: 0.
 """
 
 from __future__ import annotations
@@ -45,4 +47,6 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
         reports = ((partition.index, partition.acknowledged_offset) for partition in topic.partitions)
         outcome = doors.replicas.standbys.record(image, topic.name, reports, link=link.name)
         error = error if outcome is ErrorCode.none else outcome
+    if error is ErrorCode.none and doors.replicas.standbys.wants_reports(image, link.name):
+        error = ErrorCode.offset_not_available
     return LinkProgressResponse(error_code=error)

@@ -61,6 +61,18 @@ class LagBoundedHold(StandbyHold):
         """True while the standby lacks records that were made visible."""
         return self.acknowledged < high_watermark
 
+    def begin_checks(self, *, now_ms: float) -> None:
+        """The first record since `needs_checks` was false has arrived: it is not older than
+        this.
+        """
+        self.looked_at_ms = now_ms
+
+    def needs_checks(self, *, high_watermark: int, mirrorable_end: int) -> bool:  # noqa: ARG002  as in the other hold
+        """True while the standby lacks a record that was there at the last check, or has not
+        reported.
+        """
+        return bool(self._marks) or self.limit is not None or self.acknowledged < mirrorable_end
+
     def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:  # noqa: ARG002  as in the other hold
         """The standby has everything below `acknowledged`."""
         self.acknowledged = max(self.acknowledged, acknowledged)

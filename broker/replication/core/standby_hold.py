@@ -87,6 +87,23 @@ class StandbyHold:
         """True while the standby lacks visible records, or has not reported yet."""
         return self.is_degraded or self.acknowledged < high_watermark
 
+    @property
+    def wants_report(self) -> bool:
+        """True while the hold depends on a report that says nothing new: the first one, and the
+        next ones after the standby was given up.
+        """
+        return self.acknowledged < 0 or self.is_degraded or not self.is_holding
+
+    def begin_checks(self, *, now_ms: float) -> None:
+        """The first record since `needs_checks` was false has arrived: the time without reports
+        begins.
+        """
+        self.progressed_at_ms = now_ms
+
+    def needs_checks(self, *, high_watermark: int, mirrorable_end: int) -> bool:
+        """True while time changes the hold, so that `check` must be called regularly."""
+        return self.is_holding and high_watermark < mirrorable_end
+
     def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:
         """The standby has everything below `acknowledged`."""
         if acknowledged > self.acknowledged:

@@ -181,16 +181,17 @@ class MemoryOffsetsTail:
 
 
 class MemoryProgress:
-    """ProgressPort: keeps the reports."""
+    """ProgressPort: keeps the reports, and answers as the source does."""
 
-    def __init__(self, reported: list[dict[TopicPartition, int]]) -> None:
+    def __init__(self, reported: list[dict[TopicPartition, int]], *, answer: Callable[[], str] = lambda: "") -> None:
         self._reported = reported
+        self._answer = answer
 
     async def report(
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
         self._reported.append(dict(acknowledged))
-        return ""
+        return self._answer()
 
     async def close(self) -> None:
         pass

@@ -65,8 +65,8 @@ class LinkProgressRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProgressResponse:
-    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here
-    are passed over.
+    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; OFFSET_NOT_AVAILABLE when
+    the reports of all partitions are needed; partitions not led here are passed over.
     """
 
     __type__: ClassVar = EntityType.response

@@ -118,8 +118,8 @@ def test_a_report_about_the_source_counts_only_while_the_log_ends_with_records_o
     """A checkpoint may be older than the promotion after which this site wrote."""
     hosted = led(tmp_path, leader_epoch=FLOOR)
     hosted.log.source = SourceSeen(700, NOW_MS, log_epoch=0)
-    assert hosted.source_of_copy == SourceSeen(700, NOW_MS, log_epoch=0)
+    assert hosted.source_of_copy(hosted.last_record_epoch) == SourceSeen(700, NOW_MS, log_epoch=0)
     append(hosted, producer_id=5, sequence=1)
-    assert not hosted.source_of_copy.is_known
+    assert not hosted.source_of_copy(hosted.last_record_epoch).is_known
     hosted.log.source = SourceSeen(700, NOW_MS)
-    assert not hosted.source_of_copy.is_known
+    assert not hosted.source_of_copy(hosted.last_record_epoch).is_known

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
+from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.standby_reports import StandbyReports
-from mirror.link.ports import Leader
+from mirror.link.ports import NEEDS_ALL_REPORTS, Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_ports import MemoryProgress
@@ -76,10 +78,19 @@ async def test_a_paused_partition_is_not_reported_to_a_new_leader() -> None:
         await eventually(lambda: 60 in reported_of(world, FIRST))
 
 
-async def test_a_quiet_partition_is_reported_repeatedly_while_others_are_busy() -> None:
-    """The partition's leader at the source may be new, or was unreachable at the last report;
-    producers and consumers wait for it.
-    """
+@contextlib.asynccontextmanager
+async def reporting(mirror: Mirror, port: MemoryProgress) -> AsyncIterator[StandbyReports]:
+    reports = StandbyReports(mirror.board, port, mirror.link)
+    running = asyncio.create_task(reports.run())
+    try:
+        yield reports
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_source_that_needs_all_reports_gets_those_of_quiet_partitions_while_others_are_busy() -> None:
+    """The partition's leader at the source may be new, and producers and consumers wait for it."""
     world = sync_world()
     reported: list[dict[TopicPartition, int]] = []
     async with mirroring(world) as mirror:
@@ -88,14 +99,43 @@ async def test_a_quiet_partition_is_reported_repeatedly_while_others_are_busy() 
         world.source.produce("quiet", 0, 5, epoch=7)
         quiet = TopicPartition("quiet", 0)
         await eventually(lambda: 15 in reported_of(world, quiet))
-        reports = StandbyReports(mirror.board, MemoryProgress(reported), mirror.link)
-        running = asyncio.create_task(reports.run())
+        async with reporting(mirror, MemoryProgress(reported, answer=lambda: NEEDS_ALL_REPORTS)) as reports:
 
-        def has_heard_more_than_once() -> bool:
-            reports.acknowledged(OTHER)
-            return len([one for one in reported if quiet in one]) > 2
+            def has_heard_more_than_once() -> bool:
+                reports.acknowledged(OTHER)
+                return len([one for one in reported if quiet in one]) > 2
 
-        await eventually(has_heard_more_than_once)
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+            await eventually(has_heard_more_than_once)
+
+
+async def test_a_source_that_needs_nothing_is_only_asked() -> None:
+    """Of ten thousand quiet partitions, none costs a report in each round."""
+    world = sync_world()
+    reported: list[dict[TopicPartition, int]] = []
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 15 in reported_of(world, OTHER))
+        async with reporting(mirror, MemoryProgress(reported)):
+            await eventually(lambda: {OTHER: 15} in reported)
+            await eventually(lambda: reported.count({}) > 3)
+
+
+async def test_a_report_that_fails_is_repeated() -> None:
+    world = sync_world()
+    reported: list[dict[TopicPartition, int]] = []
+    answers = ["stale", "stale"]
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 15 in reported_of(world, OTHER))
+        async with reporting(mirror, MemoryProgress(reported, answer=lambda: answers.pop() if answers else "")):
+            await eventually(lambda: reported.count({OTHER: 15}) > 2)
+
+
+async def test_a_partition_is_reported_when_its_flow_begins_again() -> None:
+    """A new leader at the source has not had a report, and need not wait for the next round."""
+    world = world_with(partitions=1)
+    world.record.sync_policy = SyncPolicy.BLOCK.value
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 60 in reported_of(world, FIRST))
+        world.reported.clear()
+        world.source.leader = Leader(1002, 1)
+        await eventually(lambda: mirror.board.row(FIRST).source.epoch == 1)
+        await eventually(lambda: 60 in reported_of(world, FIRST))

@@ -10,6 +10,7 @@ operator reads first. Requested changes and refusals go to `antipode.audit`
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,15 @@ LEVELS_BY_KAFKAS_NAMES = {
 }
 """Log levels by the names that Kafka's administrators use, the most verbose one first."""
 
+_FIRST_FIELDS = ("timestamp", "level", "logger", "event")
+
 _PROCESSORS: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
-    structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
+    structlog.processors.LogfmtRenderer(key_order=_FIRST_FIELDS, bool_as_flag=False),
 ]
 # The list object never changes: a logger keeps the list of its first use, so tests that capture
 # logs replace the contents of the list.
@@ -98,9 +101,13 @@ def state_change_logger() -> structlog.stdlib.BoundLogger:
     return get_logger(STATE_CHANGE)
 
 
+_render_fields = structlog.processors.LogfmtRenderer(bool_as_flag=False)
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.:/-]+")
+
+
 class LogLines:
     """Collects lines of level INFO about one event and writes them at once: for thousands of lines,
-    single calls cost more than the text.
+    single calls cost more than the text. No field may have the name of one that all lines have.
     """
 
     def __init__(self, logger: str, event: str) -> None:
@@ -122,7 +129,26 @@ class LogLines:
         shared: Any = {"event": self._event}
         for processor in processors:
             shared = processor(self._logger, "info", shared)
-        self._logger.info("\n".join(render(self._logger, "info", {**row, **shared}) for row in rows))
+        if isinstance(render, structlog.processors.LogfmtRenderer):
+            first = self._rendered({name: shared.pop(name) for name in _FIRST_FIELDS})
+            last = self._rendered(shared)
+            lines = (" ".join(filter(None, (first, _fields(row), last))) for row in rows)
+        else:
+            lines = (render(self._logger, "info", {**row, **shared}) for row in rows)
+        self._logger.info("\n".join(lines))
+
+    def _rendered(self, fields: dict[str, Any]) -> str:
+        return str(_render_fields(self._logger, "info", fields))
+
+
+def _fields(row: dict[str, Any]) -> str:
+    """The same text as the renderer's, which checks each character of names and values."""
+    return " ".join(
+        f"{name}={value}"
+        if type(value) is int or (type(value) is str and _PLAIN_TEXT.fullmatch(value))
+        else str(_render_fields(None, "info", {name: value}))
+        for name, value in row.items()
+    )
 
 
 def logger_levels() -> dict[str, str]:

@@ -62,11 +62,14 @@ class Draft:
         self.has_membership_changed = False
         self.image_nodes: set[int] = set()
         self._facts: list[facts.Fact] = []
+        self._floors: dict[str, int] = {}
 
     def record(self, fact: facts.Fact) -> None:
         """Add a fact to the decision, and apply it to the draft's cluster."""
         self.cluster.apply(fact)
         self._facts.append(fact)
+        if isinstance(fact, facts.LinkStored | facts.LinkRemoved):
+            self._floors.clear()
 
     def move_partition(self, partition: TopicPartition, phase: PartitionPhase) -> None:
         """Move a partition to a phase; adds no fact if it is in that phase."""
@@ -83,7 +86,7 @@ class Draft:
         link.
         """
         known = self.cluster.leaderships.get(partition)
-        floor = self.cluster.leader_epoch_floor(partition.topic)
+        floor = self._floor(partition.topic)
         leadership = Leadership(
             leader=leader,
             leader_epoch=max(0 if known is None else known.leader_epoch + 1, floor),
@@ -93,6 +96,13 @@ class Draft:
         )
         self.record(facts.LeadershipChanged(partition=partition, leadership=leadership, is_unclean=is_unclean))
         self.changed_partitions.add(partition)
+
+    def _floor(self, topic: str) -> int:
+        """The floor of the topic's links; which links carry it is matched once for each topic."""
+        floor = self._floors.get(topic)
+        if floor is None:
+            floor = self._floors[topic] = self.cluster.leader_epoch_floor(topic)
+        return floor
 
     def keep_leader(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
         """Write in-sync replicas, changed or unchanged, with the same leader and leader epoch: only

@@ -39,7 +39,9 @@ def test_state_changes_have_a_file_of_their_own(tmp_path: Path) -> None:
 def test_many_state_changes_written_at_once_are_the_lines_that_each_alone_would_be(tmp_path: Path) -> None:
     changes = tmp_path / "state-change.log"
     configure("broker", file=tmp_path / "broker.log", state_change_file=changes)
-    rows = [{"topic": "orders", "partition": index, "isr": [1, 2]} for index in range(3)]
+    texts = ["plain-text_1.0:9/a", "", "of two words", 'quoted "so"', "a=b", "back\\slash", "two\nlines", "übrig"]
+    values = [*texts, 0, -1, True, None, 1.5, [1, 2], ["a b"]]
+    rows = [{"topic": "orders", "partition": 1, "isr": [1, 2], "value": value} for value in values]
     for row in rows:
         state_change_logger().info("partition", **row)
     together = LogLines(STATE_CHANGE, "partition")
@@ -48,8 +50,8 @@ def test_many_state_changes_written_at_once_are_the_lines_that_each_alone_would_
     together.write()
     together.write()
     lines = [line.partition(" ")[2] for line in changes.read_text().splitlines()]
-    assert len(lines) == 6
-    assert lines[3:] == lines[:3]
+    assert len(lines) == 2 * len(values)
+    assert lines[len(values) :] == lines[: len(values)]
 
 
 def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:

@@ -130,8 +130,9 @@ class HostedPartitions:
                 # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
-                if hosted.state.hold is not None and hosted.key not in self.checked_holds:
-                    hosted.state.begin_standby_checks(now_ms=self.clock.monotonic_ms())
+                hold = hosted.state.hold
+                if hold is not None and hosted.key not in self.checked_holds:
+                    hold.begin_checks(now_ms=self.clock.monotonic_ms())
                     self.checked_holds[hosted.key] = hosted
                 if not is_awaited_here:
                     continue

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 READ_BYTES: Final = 1 << 16
 PASSED_MAX: Final = 64
-"""Buffered answers after which the other sockets are looked at again: among them is the one by which
-kazoo learns that a request waits to be sent.
+"""Buffered answers after which the other sockets are looked at again: among them is the one by
+which kazoo learns that a request waits to be sent.
 """
 
 Watch = Callable[[WatchedEvent], None]

@@ -279,21 +279,6 @@ class Partition(PartitionState):
         has_caught_up = was_degraded and not hold.is_degraded
         return self._advance((StandbyCaughtUp(acknowledged),) if has_caught_up else NO_EFFECTS)
 
-    @property
-    def needs_standby_checks(self) -> bool:
-        """True while `check_standby` must be called regularly; later a moved mirrorable end makes
-        it true again.
-        """
-        hold = self.hold
-        return hold is not None and hold.needs_checks(
-            high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end
-        )
-
-    def begin_standby_checks(self, *, now_ms: float) -> None:
-        """The mirrorable end has moved after a time without calls of `check_standby`."""
-        if self.hold is not None:
-            self.hold.begin_checks(now_ms=now_ms)
-
     def check_standby(self, *, now_ms: float) -> Effects:
         """Give up a standby that has not reported for longer than its link allows. Where the link
         bounds the standby's lag, move the bound with the clock.

@@ -124,6 +124,16 @@ class PartitionState:
         """True when acks=all may be promised."""
         return len(self.isr) >= min(self.insync_replicas_min, len(self.replicas) or 1)
 
+    @property
+    def needs_standby_checks(self) -> bool:
+        """True while `check_standby` must be called regularly; later a moved mirrorable end makes
+        it true again.
+        """
+        hold = self.hold
+        return hold is not None and hold.needs_checks(
+            high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end
+        )
+
     def _advance(self, effects: Effects) -> Effects:
         """The effects, and those of ends that can move now."""
         # KIP-966: records below the high watermark were at min.insync.replicas brokers

@@ -19,7 +19,7 @@ from mirror.sharing.shares import Worker
 from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_offsets_tail import KafkaOffsetsTail
 from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
-from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
+from mirror.sites.kafka_site import KafkaSite, new_client
 from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress, KafkaReports
 from mirror.topics.access_sync import AccessSync
 from mirror.topics.quarantine import KafkaQuarantine
@@ -27,8 +27,6 @@ from mirror.topics.shared_access import SharedAccessPort
 from mirror.topics.topic_actor import ControllerActor
 from runtime.addresses import HostPort
 from runtime.doors import ProcessDoors
-from wire.client.connection import ConnectionOptions
-from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import MIRROR, TopicPartition
 
 
@@ -62,11 +60,11 @@ class ExactEnds:
         self.source = self.source_groups = KafkaSite(source, dialing.source, replica_id=MIRROR)
         self.target = self.target_groups = KafkaSite(target, dialing.target)
         self.actor = ControllerActor(config.site_agents, doors.dial)
-        self._source_client = _client(source, dialing.source)
-        self._target_client = _client(target, dialing.target)
+        self._source_client = new_client(source, dialing.source)
+        self._target_client = new_client(target, dialing.target)
         self.offsets_tail = KafkaOffsetsTail(
             self._source_client,
-            _client(source, dialing.source),
+            new_client(source, dialing.source),
             clock=doors.clock,
             max_wait_ms=config.group_sync_interval_ms // 2,
         )
@@ -159,7 +157,3 @@ class ExactEnds:
             self._target_client,
         ):
             await closing.close()
-
-
-def _client(bootstrap: Sequence[HostPort], options: ConnectionOptions) -> KafkaClient:
-    return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

@@ -9,7 +9,7 @@ epoch. Two mirrors of one link do no harm, because their batches have sequences
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ from mirror.settings.values import ExistingTarget
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from mirror.sites.dialing import Dialing
-from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
+from mirror.sites.kafka_site import KafkaSite, new_client
 from mirror.sites.kafka_transfer import KafkaFetch
 from mirror.topics.acl_sync import AclSync
 from mirror.translate.claiming import end_transactions
@@ -46,11 +46,9 @@ from mirror.translate.translated_append import TranslatedAppend
 from mirror.translate.translated_source import TranslatedSource
 from mirror.translate.translated_target import TranslatedTarget
 from mirror.translate.translations import Translations
-from runtime.addresses import HostPort
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
-from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from wire.rules.links import carries_topic
 
@@ -89,8 +87,8 @@ class TranslateEnds:
         self._dialing = Dialing(config, client_id=client_id)
         self.tallies = self._dialing.tallies
         self.name_at_target = config.naming.target_name
-        self._source_client = _client(config.source_bootstrap_servers, self._dialing.source)
-        self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
+        self._source_client = new_client(config.source_bootstrap_servers, self._dialing.source)
+        self._target_client = new_client(config.target_bootstrap_servers, self._dialing.target)
         self.source = self.source_groups = self._make_source()
         self._site = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
         self._record = link_view_of(config).record
@@ -283,7 +281,7 @@ class TranslateEnds:
 
     def open_append(self) -> AppendPort:
         """Open a connection that writes in transactions or under sequences, as configured."""
-        client = _client(self._config.target_bootstrap_servers, self.append_options())
+        client = new_client(self._config.target_bootstrap_servers, self.append_options())
         if self._transactions is not None:
             return TransactionalAppend(
                 client,
@@ -378,7 +376,3 @@ class TranslateEnds:
             return  # with transactions one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
-
-
-def _client(bootstrap: Sequence[HostPort], options: ConnectionOptions) -> KafkaClient:
-    return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

@@ -25,7 +25,6 @@ with hidden("rich"):
 STATE_CHANGE = "state_change"
 AUDIT = "antipode.audit"
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 ROOT = "root"
 LEVELS_BY_KAFKAS_NAMES = {
     "TRACE": 5,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, raise_refusal, settings
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
@@ -133,7 +132,7 @@ async def _describe(client: KafkaClient, entity: _Entity) -> list[dict[str, Any]
     connection = await _connection(client, entity)
     asked = {"resources": [{**_resource(entity), "configuration_keys": None}], "include_synonyms": False}
     (result,) = (await connection.call(DESCRIBE_CONFIGS, {**asked, "include_documentation": False})).results
-    _raise_refusal(result, f"configs of {entity.text} cannot be shown")
+    raise_refusal(result, f"configs of {entity.text} cannot be shown")
     return [
         {
             "config": entry.name,
@@ -155,10 +154,4 @@ async def _alter(
     ]
     asked = {"resources": [{**_resource(entity), "configs": configs}], "validate_only": is_dry_run}
     (result,) = (await connection.call(INCREMENTAL_ALTER_CONFIGS, asked)).responses
-    _raise_refusal(result, f"configs of {entity.text} cannot be changed")
-
-
-def _raise_refusal(result: Any, what: str) -> None:
-    if result.error_code:
-        why = result.error_message or "no reason given"
-        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}: {why}")
+    raise_refusal(result, f"configs of {entity.text} cannot be changed")

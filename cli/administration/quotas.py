@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, raise_refusal, settings
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
@@ -179,15 +178,12 @@ def _alter(
         console.print(f"quotas of {_text(entity)} {'are' if is_changed else 'can be'} changed")
 
 
-async def _any_connection(client: KafkaClient) -> Any:
-    metadata = await client.metadata([])
-    return await client.connection(min(metadata.brokers))
-
-
 async def _all_quotas(client: KafkaClient) -> dict[QuotaEntity, dict[str, float]]:
-    connection = await _any_connection(client)
+    from wire.client.requests.answer_checks import lowest_connection
+
+    connection = await lowest_connection(client)
     answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
-    _raise_refusal(answer, "quotas cannot be listed")
+    raise_refusal(answer, "quotas cannot be listed")
     return {
         tuple((part.entity_type, part.entity_name) for part in entry.entity): {
             value.key: float(value.value) for value in entry.values
@@ -199,14 +195,10 @@ async def _all_quotas(client: KafkaClient) -> dict[QuotaEntity, dict[str, float]
 async def _ask_to_alter(
     client: KafkaClient, entity: QuotaEntity, ops: list[dict[str, Any]], *, is_dry_run: bool
 ) -> None:
-    connection = await _any_connection(client)
+    from wire.client.requests.answer_checks import lowest_connection
+
+    connection = await lowest_connection(client)
     named = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
     asked = {"entries": [{"entity": named, "ops": ops}], "validate_only": is_dry_run}
     (result,) = (await connection.call(ALTER_CLIENT_QUOTAS, asked)).entries
-    _raise_refusal(result, f"quotas of {_text(entity)} cannot be changed")
-
-
-def _raise_refusal(result: Any, what: str) -> None:
-    if result.error_code:
-        why = result.error_message or "no reason given"
-        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}: {why}")
+    raise_refusal(result, f"quotas of {_text(entity)} cannot be changed")

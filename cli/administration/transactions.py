@@ -40,7 +40,6 @@ RETRY_BUDGET_MS: Final = 15_000
 
 Result = TypeVar("Result")
 TopicName = Annotated[str, typer.Option(help="The topic.")]
-PartitionIndex = Annotated[int, typer.Option(help="The partition.", min=0)]
 
 
 class OpenTransaction(NamedTuple):

@@ -132,8 +132,10 @@ def _password(file: Path | None) -> str:
 
 
 def _alter(bootstrap_server: str, values: dict[str, Any], *, is_dry_run: bool) -> None:
+    from wire.client.requests.answer_checks import lowest_connection
+
     async def ask(client: KafkaClient) -> None:
-        connection = await _any_connection(client)
+        connection = await lowest_connection(client)
         if is_dry_run:
             return
         answer = await connection.call(ALTER_SCRAM, values)
@@ -153,13 +155,10 @@ def _report(name: str, mechanisms: list[str], what: str, *, output: OutputFormat
         console.print(f"user {name} {what} for {' and '.join(mechanisms)}")
 
 
-async def _any_connection(client: KafkaClient) -> Any:
-    metadata = await client.metadata([])
-    return await client.connection(min(metadata.brokers))
-
-
 async def _users(client: KafkaClient) -> dict[str, dict[str, int]]:
-    answer = await (await _any_connection(client)).call(DESCRIBE_SCRAM, {"users": None})
+    from wire.client.requests.answer_checks import lowest_connection
+
+    answer = await (await lowest_connection(client)).call(DESCRIBE_SCRAM, {"users": None})
     if answer.error_code:
         raise OperationalFailure(f"users cannot be listed: {answer.error_message or answer.error_code.name}")
     return {

@@ -115,6 +115,15 @@ def ask_cluster(
     return asyncio.run(run())
 
 
+def raise_refusal(result: Any, what: str) -> None:
+    """Raise OperationalFailure with the broker's reason if a result of our own client is an
+    error.
+    """
+    if result.error_code:
+        why = result.error_message or "no reason given"
+        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}: {why}")
+
+
 def client_of(bootstrap_server: str | Sequence[HostPort], *, is_site_local: bool = False) -> KafkaClient:
     """A client of our own. OperationalFailure when the address is no address."""
     from wire.client.connection import ConnectionOptions

@@ -16,6 +16,7 @@ from typing import Final
 from kazoo.exceptions import NoNodeError
 from msgspec import Struct
 
+from dr.agent.core.pauses import pause_ms
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.proof.comparison import ComparisonRequest, compare_sites
@@ -30,10 +31,6 @@ from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS: Final = 5_000
 INTERVAL_MS_MAX: Final = 600_000
-BUSY_SHARE: Final = 0.02
-"""Share of the time that comparisons of one link may take: a slow link is compared less often, up
-to the maximum pause.
-"""
 FIRST_AFTER_MS: Final = 5_000
 """Delay (ms) before the first comparison: a broker that has just started is busy with its logs."""
 
@@ -43,11 +40,6 @@ class _Watched(Struct):
 
     watch: VerificationWatch
     state: LinkVerification | None
-
-
-def pause_ms(took_ms: float) -> float:
-    """The pause (ms) until the next comparison, if the last ones took this long."""
-    return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
 class EqualityWatch:
@@ -87,7 +79,9 @@ class EqualityWatch:
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.look()
-            await asyncio.sleep(pause_ms(self._clock.monotonic_ms() - began_ms) / 1000)
+            await asyncio.sleep(
+                pause_ms(self._clock.monotonic_ms() - began_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX) / 1000
+            )
 
     async def look(self) -> None:
         """Compare, one after the other, the links for which this site is active, if this agent is

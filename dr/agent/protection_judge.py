@@ -15,6 +15,7 @@ from typing import Final
 from kazoo.exceptions import NoNodeError
 from msgspec import Struct
 
+from dr.agent.core.pauses import pause_ms
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import Channels
@@ -32,10 +33,6 @@ from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS: Final = 2_000
 INTERVAL_MS_MAX: Final = 10_000
-BUSY_SHARE: Final = 0.02
-"""Share of the time that looks at one link may take: a link of many partitions is judged less
-often. The maximum pause is for silent sites, where a look takes long but causes no load.
-"""
 STORED_AGAIN_MS: Final = 20_000
 """The age (ms) at which an unchanged verdict is stored again."""
 
@@ -53,11 +50,6 @@ class _Judged(Struct):
     observer: LinkObserver | None = None
     asked: tuple[str, tuple[str, ...]] = ("", ())
     """The standby that `observer` asks, and its agents."""
-
-
-def pause_ms(took_ms: float) -> float:
-    """The pause (ms) until the next look, if the last one took this long."""
-    return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
 class ProtectionJudge:
@@ -108,7 +100,7 @@ class ProtectionJudge:
             began_ms = self._clock.monotonic_ms()
             await self.look()
             took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(pause_ms(took_ms) / 1000)
+            await asyncio.sleep(pause_ms(took_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX) / 1000)
 
     async def look(self) -> None:
         """Judge each link for which this site is active, if this agent is the judging one."""

@@ -19,7 +19,6 @@ from rich.text import Text
 from dr.drill.drill_results import StepResult
 from dr.drill.execution import Glance
 
-STEPS_SHOWN = 8
 BARS = " ▁▂▃▄▅▆▇█"
 SPARK_SAMPLES = 60
 LINE_INTERVAL_MS = 5_000

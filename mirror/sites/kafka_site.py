@@ -48,6 +48,11 @@ _ABSENCES = {
 Result = TypeVar("Result")
 
 
+def new_client(bootstrap: Sequence[HostPort], options: ConnectionOptions) -> KafkaClient:
+    """A client of one end of a link, which asks the brokers of that site alone."""
+    return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+
 class KafkaSite:
     """SitePort and GroupPort of one site, through any of its brokers."""
 
@@ -58,7 +63,7 @@ class KafkaSite:
         answers; with the id of a mirror it refuses topics for which the site is not active.
         """
         self._replica_id = replica_id
-        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._client = new_client(bootstrap, options)
         self._commits = CommitBatches(self._client)
         self._last: tuple[ClusterMetadata, Mapping[str, SiteTopic]] | None = None
         # Brokers that did not list their groups: the time until which they are skipped, and the

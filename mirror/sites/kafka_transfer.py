@@ -24,11 +24,10 @@ from mirror.link.ports import (
     ReportAnswer,
     Unreachable,
 )
-from mirror.sites.kafka_site import RETRY_BUDGET_MS, reached
+from mirror.sites.kafka_site import new_client, reached
 from runtime.addresses import HostPort
 from wire.client.client_errors import BrokerError, error_code
 from wire.client.connection import ConnectionOptions
-from wire.client.raw_client import KafkaClient
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
 from wire.protocol.ids import CONSUMER, TopicPartition
@@ -66,7 +65,7 @@ class KafkaFetch:
         replica_id: int = CONSUMER,
     ) -> None:
         self._record_filter = record_filter
-        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._client = new_client(bootstrap, options)
         limits = FetchRequest(
             [],
             max_wait_ms=max_wait_ms,
@@ -128,7 +127,7 @@ class KafkaAppend:
     """AppendPort: one producer's appends to the brokers of the target."""
 
     def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
-        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._client = new_client(bootstrap, options)
 
     async def append(
         self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
@@ -170,7 +169,7 @@ class KafkaReports:
     """ReportPort: reports about idle partitions to the target's brokers."""
 
     def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
-        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._client = new_client(bootstrap, options)
 
     async def report(
         self,
@@ -215,7 +214,7 @@ class KafkaProgress:
     """ProgressPort: reports the target's progress to the source's brokers."""
 
     def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
-        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._client = new_client(bootstrap, options)
 
     async def report(
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]

@@ -10,9 +10,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from kio.schema.errors import ErrorCode
 
 from mirror.link.link_watch import LinkView
-from wire.client.client_errors import BrokerError, broker_error, error_code
+from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.client.requests.answer_checks import check_outcome, controller_connection
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS
 from wire.rules.access_digests import ACLS, QUOTAS, USERS, acls_digest, quotas_digest, users_digest
 from wire.rules.acls import Acl, AclFilter
@@ -121,9 +122,9 @@ class UsersPart:
         return users_digest((name, mechanism, credential) for (name, mechanism), credential in rules.items())
 
     async def _ask(self, client: KafkaClient, users: tuple[Mapping[str, Any], ...]) -> Any:
-        connection, record = await _controller(client), self._link()
+        connection, record = await controller_connection(client), self._link()
         answer = await connection.call(SCRAM_USERS, {"link": record.name, "link_epoch": record.epoch, "users": users})
-        _check(answer, connection, SCRAM_USERS)
+        check_outcome(answer, connection, SCRAM_USERS)
         return answer
 
 
@@ -134,9 +135,9 @@ class QuotasPart:
 
     async def read(self, client: KafkaClient) -> Mapping[QuotaName, float]:
         """All quotas."""
-        connection = await _controller(client)
+        connection = await controller_connection(client)
         answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": (), "strict": False})
-        _check(answer, connection, DESCRIBE_CLIENT_QUOTAS)
+        check_outcome(answer, connection, DESCRIBE_CLIENT_QUOTAS)
         return {
             (quota_entity((part.entity_type, part.entity_name) for part in entry.entity), value.key): value.value
             for entry in answer.entries or ()
@@ -152,14 +153,14 @@ class QuotasPart:
             by_entity.setdefault(entity, []).append({"key": key, "value": value, "remove": False})
         for entity, key in sorted(to_remove, key=str):
             by_entity.setdefault(entity, []).append({"key": key, "value": 0.0, "remove": True})
-        connection = await _controller(client)
+        connection = await controller_connection(client)
         entries = [
             {"entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity], "ops": ops}
             for entity, ops in by_entity.items()
         ]
         answer = await connection.call(ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
         for entry in answer.entries:
-            _check(entry, connection, ALTER_CLIENT_QUOTAS)
+            check_outcome(entry, connection, ALTER_CLIENT_QUOTAS)
 
     def principal(self, identity: QuotaName) -> str:  # noqa: ARG002
         """Nothing: a quota is carried for everybody."""
@@ -173,14 +174,3 @@ class QuotasPart:
 def _check_authorizer_is_missing(error: BrokerError) -> None:
     if error.code is not ErrorCode.security_disabled:
         raise error
-
-
-def _check(outcome: Any, connection: Any, api_key: int) -> None:
-    code = error_code(outcome.error_code)
-    if code is not ErrorCode.none:
-        raise broker_error(code, message=outcome.error_message, node=str(connection.address), api_key=api_key)
-
-
-async def _controller(client: KafkaClient) -> Any:
-    metadata = await client.metadata([])
-    return await client.connection(metadata.controller_id)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.topic_images import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage, shared
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
@@ -193,10 +193,6 @@ def _partition_images(
     return merged if len(merged) == len(known) else dict(sorted(merged.items()))
 
 
-def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
-    return former if former is not None and former == candidate else candidate
-
-
 def _merged_brokers(former: Mapping[int, BrokerInfo], batch: ControlBatch) -> Mapping[int, BrokerInfo]:
     brokers = {broker.node_id: broker for broker in batch.brokers}
     return former if former == brokers else brokers
@@ -216,7 +212,7 @@ def _merged_topics(
         known = topics.get(named.name)
         is_same_topic = known is not None and known.topic_id == named.topic_id
         partitions = known.partitions if known is not None and is_same_topic else {}
-        topics[named.name] = _shared(_topic_image(named, partitions), former.get(named.name))
+        topics[named.name] = shared(_topic_image(named, partitions), former.get(named.name))
     return topics
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from broker.metadata.core.topic_images import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage, shared
 
 NO_IDS: frozenset[bytes] = frozenset()
 
@@ -65,7 +65,7 @@ class PeerTopics(Struct, frozen=True):
 
     def with_view(self, topics: Iterable[TopicImage]) -> PeerTopics:
         """The topics after a new view. Reports that it has caught up with are dropped."""
-        viewed = {topic.name: _shared(topic, self.viewed.get(topic.name)) for topic in topics}
+        viewed = {topic.name: shared(topic, self.viewed.get(topic.name)) for topic in topics}
         reports = {
             name: report for name, report in self.reports.items() if not _has_caught_up(viewed.get(name), report)
         }
@@ -127,7 +127,3 @@ def _newer(known: TopicImage | None, reported: TopicImage) -> TopicImage:
 
 def _age(partition: PartitionImage) -> tuple[int, int]:
     return partition.leader_epoch, partition.partition_epoch
-
-
-def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
-    return former if former is not None and former == candidate else candidate

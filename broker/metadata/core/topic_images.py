@@ -27,3 +27,8 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     topic_id: bytes
     configs: Mapping[str, str]
     partitions: Mapping[int, PartitionImage]
+
+
+def shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
+    """The former image if it is equal, so that `is` shows whether a topic has changed."""
+    return former if former is not None and former == candidate else candidate

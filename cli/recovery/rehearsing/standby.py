@@ -22,8 +22,6 @@ from wire.znodes.config_znodes import decode_topic_config
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 
-MISSING_NAMED_MAX = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyBroker:

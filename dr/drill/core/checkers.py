@@ -3,7 +3,6 @@ found, empty when all is well.
 
     A1  inconsistent offsets one offset, two values (also across sites: the strongest test that
         offsets are kept)
-    A2  lost writes acknowledged, a later offset of the partition was read, this one never
     A3  unseen                 acknowledged, never read by the end
     A4  duplicates             one value at two offsets
     A7  skips                  a consumer jumps over existing offsets without a new assignment
@@ -68,27 +67,15 @@ def inconsistent_offsets(
     ]
 
 
-def lost_writes(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) -> list[Anomaly]:
-    """A2: acknowledged records that are not in the log although the log has a later offset."""
-    return [anomaly for anomaly, is_below_end in _missing(acknowledged, read) if is_below_end]
-
-
 def unseen(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) -> list[Anomaly]:
-    """A3: acknowledged records that are not in the log at all. Includes the findings of A2."""
-    return [Anomaly("A3", anomaly.place, anomaly.offset, anomaly.detail) for anomaly, _ in _missing(acknowledged, read)]
-
-
-def _missing(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) -> Iterable[tuple[Anomaly, bool]]:
+    """A3: acknowledged records that are not in the log at all."""
+    # By value and not by offset: at this offset the log may have another record.
     values = {record.value for record in read}
-    ends: dict[TopicPartition, int] = {}
-    for record in read:
-        place = TopicPartition(record.topic, record.partition)
-        ends[place] = max(ends.get(place, -1), record.offset)
-    for ack in acknowledged:
-        # By value and not by offset: at this offset the log may have another record.
-        if ack.value not in values:
-            place = TopicPartition(ack.topic, ack.partition)
-            yield Anomaly("A2", place, ack.offset, ack.value), ack.offset < ends.get(place, -1)
+    return [
+        Anomaly("A3", TopicPartition(ack.topic, ack.partition), ack.offset, ack.value)
+        for ack in acknowledged
+        if ack.value not in values
+    ]
 
 
 def duplicates(read: Iterable[LogRecord]) -> list[Anomaly]:
@@ -170,22 +157,6 @@ def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[De
         for ack in acknowledged
         if ack.value not in values
     ]
-
-
-def longest_lags_ms(
-    acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered]
-) -> Mapping[TopicPartition, float]:
-    """The longest time in each partition from a record's acknowledgement to its first delivery.
-    Check A3 covers records that were never delivered.
-    """
-    first = _first_deliveries_ms(delivered)
-    lags: dict[TopicPartition, float] = {}
-    for ack in acknowledged:
-        given_at_ms = first.get(ack.value)
-        if given_at_ms is not None:
-            place = TopicPartition(ack.topic, ack.partition)
-            lags[place] = max(lags.get(place, 0.0), given_at_ms - ack.acknowledged_at_ms)
-    return lags
 
 
 def lag_that_stays(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
-_MAGIC_OFFSET = 16
 _MAGIC = 2
 # base offset, batch length, leader epoch, magic, crc, attributes, last offset delta, base
 # timestamp, max timestamp, producer id, producer epoch, base sequence, record count: the fixed head

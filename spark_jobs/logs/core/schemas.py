@@ -26,6 +26,3 @@ CONSUMER_SCHEMA_WITH_HEADERS = f"{CONSUMER_SCHEMA}, headers array<struct<key: st
 
 DIGEST_SCHEMA = "site string, topic string, partition int, first_offset bigint, until_offset bigint, digest binary"
 """One row a range of offsets, `until_offset` not included: the digest that the leader has of it."""
-
-DIFFERENCE_SCHEMA = "topic string, partition int, kind string, first_offset bigint, last_offset bigint"
-"""One row a run of offsets that differ in the same way; offsets are inclusive."""

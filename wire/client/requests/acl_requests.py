@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
-from wire.client.client_errors import broker_error, error_code
-from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.answer_checks import check_outcome, controller_connection
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -34,15 +31,15 @@ async def describe_acls(client: KafkaClient, wanted: AclFilter) -> set[Acl]:
     """Return all ACLs that the filter matches. BrokerError when the cluster refuses to describe
     them.
     """
-    connection = await _controller(client)
+    connection = await controller_connection(client)
     answer = await connection.call(DESCRIBE_ACLS, _filter_fields(wanted))
-    _check(answer, connection, DESCRIBE_ACLS)
+    check_outcome(answer, connection, DESCRIBE_ACLS)
     return {acl for resource in answer.resources for acl in _acls_of(resource)}
 
 
 async def create_acls(client: KafkaClient, acls: Collection[Acl]) -> None:
     """Add the ACLs; an existing one is unchanged. BrokerError of the first that is refused."""
-    connection = await _controller(client)
+    connection = await controller_connection(client)
     creations = [
         {
             "resource_type": acl.pattern.resource_type,
@@ -57,21 +54,21 @@ async def create_acls(client: KafkaClient, acls: Collection[Acl]) -> None:
     ]
     answer = await connection.call(CREATE_ACLS, {"creations": creations})
     for result in answer.results:
-        _check(result, connection, CREATE_ACLS)
+        check_outcome(result, connection, CREATE_ACLS)
 
 
 async def delete_acls(client: KafkaClient, filters: Collection[AclFilter]) -> set[Acl]:
     """Remove what the filters mean; the ACLs that are gone. BrokerError of the first filter that is
     refused.
     """
-    connection = await _controller(client)
+    connection = await controller_connection(client)
     answer = await connection.call(DELETE_ACLS, {"filters": [_filter_fields(wanted) for wanted in filters]})
     removed: set[Acl] = set()
     for result in answer.filter_results:
-        _check(result, connection, DELETE_ACLS)
+        check_outcome(result, connection, DELETE_ACLS)
         # a filter may succeed although the deletion of one of its ACLs failed
         for matching in result.matching_acls:
-            _check(matching, connection, DELETE_ACLS)
+            check_outcome(matching, connection, DELETE_ACLS)
             removed.add(Acl(_pattern(matching, matching.pattern_type), _entry(matching)))
     return removed
 
@@ -88,11 +85,6 @@ def exactly(acl: Acl) -> AclFilter:
         operation=entry.operation,
         permission=entry.permission,
     )
-
-
-async def _controller(client: KafkaClient) -> Connection:
-    metadata = await client.metadata([])
-    return await client.connection(metadata.controller_id)
 
 
 def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
@@ -118,9 +110,3 @@ def _pattern(found: Any, pattern_type: int) -> ResourcePattern:
 
 def _entry(found: Any) -> AccessEntry:
     return AccessEntry(found.principal, found.host, Operation(found.operation), Permission(found.permission_type))
-
-
-def _check(outcome: Any, connection: Connection, api_key: int) -> None:
-    code = error_code(outcome.error_code)
-    if code is not ErrorCode.none:
-        raise broker_error(code, message=outcome.error_message, node=str(connection.address), api_key=api_key)

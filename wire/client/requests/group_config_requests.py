@@ -5,11 +5,8 @@ Source: KIP-848, KIP-1142.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
-from wire.client.client_errors import broker_error, error_code
-from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.answer_checks import check_outcome, controller_connection
 
 DESCRIBE_CONFIGS: Final = 32
 INCREMENTAL_ALTER_CONFIGS: Final = 44
@@ -23,9 +20,9 @@ _DESCRIBED_AT_ONCE: Final = 500
 
 async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
     """The configs of each group that has configs of its own. Raises BrokerError, UnsupportedApi."""
-    connection = await _controller(client)
+    connection = await controller_connection(client)
     listed = await connection.call(LIST_CONFIG_RESOURCES, {"resource_types": (RESOURCE_GROUP,)})
-    _check(listed, None, connection, LIST_CONFIG_RESOURCES)
+    check_outcome(listed, connection, LIST_CONFIG_RESOURCES)
     names = sorted(one.resource_name for one in listed.config_resources if one.resource_type == RESOURCE_GROUP)
     found: dict[str, dict[str, str]] = {}
     for first in range(0, len(names), _DESCRIBED_AT_ONCE):
@@ -35,7 +32,7 @@ async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
         ]
         answer = await connection.call(DESCRIBE_CONFIGS, {"resources": resources})
         for result in answer.results:
-            _check(result, result.error_message, connection, DESCRIBE_CONFIGS)
+            check_outcome(result, connection, DESCRIBE_CONFIGS)
             found[result.resource_name] = {
                 one.name: one.value for one in result.configs if one.config_source == SET_FOR_GROUP
             }
@@ -46,7 +43,7 @@ async def alter_group_configs(
     client: KafkaClient, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]
 ) -> None:
     """Set configs of a group and take others off. BrokerError when a value is refused."""
-    connection = await _controller(client)
+    connection = await controller_connection(client)
     changes: list[dict[str, Any]] = [
         {"name": name, "config_operation": _SET, "value": value} for name, value in sorted(to_set.items())
     ]
@@ -54,15 +51,4 @@ async def alter_group_configs(
     resource = {"resource_type": RESOURCE_GROUP, "resource_name": group, "configs": changes}
     answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
     for result in answer.responses:
-        _check(result, result.error_message, connection, INCREMENTAL_ALTER_CONFIGS)
-
-
-async def _controller(client: KafkaClient) -> Connection:
-    metadata = await client.metadata([])
-    return await client.connection(metadata.controller_id)
-
-
-def _check(outcome: Any, message: str | None, connection: Connection, api_key: int) -> None:
-    code = error_code(outcome.error_code)
-    if code is not ErrorCode.none:
-        raise broker_error(code, message=message, node=str(connection.address), api_key=api_key)
+        check_outcome(result, connection, INCREMENTAL_ALTER_CONFIGS)

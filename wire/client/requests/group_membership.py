@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.client_errors import broker_error
 from wire.client.connection import Connection
+from wire.client.requests.answer_checks import check_code
 
 JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
@@ -63,7 +63,7 @@ async def join(
     response = await connection.call(JOIN_GROUP, values, timeout_ms=timeout_ms)
     if response.error_code == ErrorCode.member_id_required:
         response = await connection.call(JOIN_GROUP, {**values, "member_id": response.member_id}, timeout_ms=timeout_ms)
-    _check(connection, JOIN_GROUP, response.error_code)
+    check_code(response.error_code, connection, JOIN_GROUP)
     members = {member.member_id: member.metadata for member in response.members}
     return Joined(response.generation_id, response.member_id, response.leader, members, response.protocol_name or "")
 
@@ -89,7 +89,7 @@ async def sync(
         "assignments": [{"member_id": member, "assignment": data} for member, data in assignments.items()],
     }
     response = await connection.call(SYNC_GROUP, values, timeout_ms=timeout_ms + _GRACE_MS)
-    _check(connection, SYNC_GROUP, response.error_code)
+    check_code(response.error_code, connection, SYNC_GROUP)
     assignment: bytes = response.assignment
     return assignment
 
@@ -107,7 +107,7 @@ async def heartbeat(
         "group_instance_id": group_instance_id,
     }
     response = await connection.call(HEARTBEAT, values)
-    _check(connection, HEARTBEAT, response.error_code)
+    check_code(response.error_code, connection, HEARTBEAT)
 
 
 async def leave(connection: Connection, group_id: str, member_id: str) -> None:
@@ -118,9 +118,4 @@ async def leave(connection: Connection, group_id: str, member_id: str) -> None:
         "members": [{"member_id": member_id, "group_instance_id": None}],
     }
     response = await connection.call(LEAVE_GROUP, values)
-    _check(connection, LEAVE_GROUP, response.error_code)
-
-
-def _check(connection: Connection, api_key: int, code: ErrorCode) -> None:
-    if code:
-        raise broker_error(code, node=str(connection.address), api_key=api_key)
+    check_code(response.error_code, connection, LEAVE_GROUP)

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.client_errors import broker_error, error_code
+from wire.client.client_errors import error_code
 from wire.client.connection import Connection
+from wire.client.requests.answer_checks import check_code
 from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import PartitionKey
 
@@ -50,7 +51,7 @@ async def request_identity(connection: Connection, transactional_id: str, *, tim
         "producer_epoch": -1,
     }
     response = await _call(connection, INIT_PRODUCER_ID, values)
-    _check(connection, INIT_PRODUCER_ID, response.error_code)
+    check_code(response.error_code, connection, INIT_PRODUCER_ID)
     return ProducerIdentity(int(response.producer_id), int(response.producer_epoch))
 
 
@@ -78,7 +79,7 @@ async def request_partitions(
     # Of a refused request only some partitions have the cause, the others the error that they were
     # not attempted.
     for code in sorted(codes, key=lambda code: code is ErrorCode.operation_not_attempted):
-        _check(connection, ADD_PARTITIONS_TO_TXN, code)
+        check_code(code, connection, ADD_PARTITIONS_TO_TXN)
 
 
 async def request_group(
@@ -92,7 +93,7 @@ async def request_group(
         "group_id": group_id,
     }
     response = await _call(connection, ADD_OFFSETS_TO_TXN, values)
-    _check(connection, ADD_OFFSETS_TO_TXN, response.error_code)
+    check_code(response.error_code, connection, ADD_OFFSETS_TO_TXN)
 
 
 async def request_group_offsets(
@@ -128,7 +129,7 @@ async def request_group_offsets(
     response = await _call(connection, TXN_OFFSET_COMMIT, values)
     for topic in response.topics:
         for partition in topic.partitions:
-            _check(connection, TXN_OFFSET_COMMIT, partition.error_code)
+            check_code(partition.error_code, connection, TXN_OFFSET_COMMIT)
 
 
 async def request_end(
@@ -142,14 +143,9 @@ async def request_end(
         "committed": is_commit,
     }
     response = await _call(connection, END_TXN, values)
-    _check(connection, END_TXN, response.error_code)
+    check_code(response.error_code, connection, END_TXN)
 
 
 async def _call(connection: Connection, api_key: int, values: Mapping[str, Any]) -> Any:
     version = connection.version_for(api_key, highest=_HIGHEST[api_key])
     return await connection.call(api_key, values, version=version)
-
-
-def _check(connection: Connection, api_key: int, code: ErrorCode) -> None:
-    if code:
-        raise broker_error(code, node=str(connection.address), api_key=api_key)

@@ -101,5 +101,4 @@ def range_by_topic(given: AssignmentInput) -> Mapping[str, Owned]:
     return {member: frozenset(owned) for member, owned in assigned.items()}
 
 
-DEFAULT_ASSIGNOR: Final = UNIFORM
 ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: uniform, RANGE: range_by_topic}

@@ -23,7 +23,7 @@ from mirror.sites.kafka_site import reached
 from mirror.translate.core.merging import ToSend, grouped, merged
 from mirror.translate.core.renumbering import renumber
 from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Translation
-from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
+from wire.batches.record_batch import BatchHeader, InvalidBatch, PatchedBatch, iterate_headers
 from wire.client.connection import Connection
 from wire.client.requests import broker_requests as requests
 from wire.protocol.ids import TopicPartition
@@ -46,7 +46,13 @@ class OutgoingBatch(NamedTuple):
     """One batch of a request, and the planned batches of the source whose records it has."""
 
     plans: Sequence[Planned]
-    batch: bytes
+    # A header, and records that are those of the fetched bytes where they are unchanged.
+    batch: PatchedBatch
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the batch."""
+        return len(self.batch.prefix) + len(self.batch.rest)
 
     def placed(self, base_offset: int) -> Iterator[tuple[Planned, int]]:
         """The planned batches with their offsets at the target, where this one has
@@ -169,7 +175,8 @@ async def send_round(
     by_topic: dict[str, list[PartitionRecords]] = {}
     for part, one in sent:
         key = part.part.key
-        by_topic.setdefault(naming.target_name(key.topic), []).append(PartitionRecords(key.partition, one.batch))
+        records = PartitionRecords(key.partition, one.batch.rest, one.batch.prefix)
+        by_topic.setdefault(naming.target_name(key.topic), []).append(records)
     listed = [TopicRecords(name, None, partitions) for name, partitions in by_topic.items()]
     request = ProduceRequest(transactional_id, -1, timeout_ms, listed)
     response = await reached(requests.request_produce(connection, request))

@@ -195,7 +195,7 @@ class TransactionalAppend:
             planned.fail(ErrorCode.policy_violation, stranger)
         else:
             planned.plan(lambda _: stamp.producer_id, is_transactional=True)
-        size = sum(len(one.batch) for one in planned.to_send)
+        size = sum(one.size_bytes for one in planned.to_send)
         self._transactions.carry(transaction, part.key, planned.headers, skipped=part.skipped, size_bytes=size)
         return planned
 

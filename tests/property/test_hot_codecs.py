@@ -220,6 +220,21 @@ def test_records_stay_views_of_the_received_frame() -> None:
     assert parsed == records
 
 
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_new_header_is_sent_before_records_that_are_not_copied(version: int) -> None:
+    def request(*partitions: produce_codec.PartitionRecords) -> produce_codec.ProduceRequest:
+        return produce_codec.ProduceRequest(None, -1, 1000, [produce_codec.TopicRecords("t", None, partitions)])
+
+    records = memoryview(b"records")
+    in_pieces = request(
+        produce_codec.PartitionRecords(0, records, b"header"), produce_codec.PartitionRecords(1, records)
+    )
+    whole = request(produce_codec.PartitionRecords(0, b"headerrecords"), produce_codec.PartitionRecords(1, b"records"))
+    parts, size = produce_codec.produce_request_parts(in_pieces, version)
+    assert joined((parts, size)) == joined(produce_codec.produce_request_parts(whole, version))
+    assert any(part is records for part in parts)
+
+
 def test_pieces_of_files_are_passed_on_with_their_length() -> None:
     class FilePiece:
         length = 1000

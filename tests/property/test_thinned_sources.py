@@ -82,7 +82,7 @@ class Scene:
         part.plan(lambda header: OURS[header.producer_id])
         assert part.error is ErrorCode.none, part.message
         for sent in part.to_send:
-            for plan, offset in sent.placed(self.target.append(sent.batch)):
+            for plan, offset in sent.placed(self.target.append(b"".join(sent.batch))):
                 self.translation.confirm(plan, offset)
                 self.mirrored.add(plan.base_offset)
         self.translation.confirm()

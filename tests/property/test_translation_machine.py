@@ -126,7 +126,7 @@ class MirrorOfOne:
         if not self.requests:
             return
         sent = self.requests.popleft()
-        offset = self.broker.produce(sent.batch)
+        offset = self.broker.produce(b"".join(sent.batch))
         if is_answer_lost:
             self.resume()
         elif offset is None:
@@ -168,7 +168,7 @@ class Scene:
         self.stored = _copy(self.mirror.translation.position)
 
     def kill(self) -> None:
-        self.late += [one.batch for one in self.mirror.requests]
+        self.late += [b"".join(one.batch) for one in self.mirror.requests]
         self.surplus_of_killed += self.mirror.translation.surplus.between
         self.mirror = MirrorOfOne(self.source, self.broker, self.stored and _copy(self.stored))
 

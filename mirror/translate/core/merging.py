@@ -22,9 +22,17 @@ from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter
 
-from mirror.translate.core.renumbering import Piece, Stamp, stamped_batch
+from mirror.translate.core.renumbering import Piece, Stamp, stamped_header
 from mirror.translate.core.translation import Planned
-from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, verify_crc
+from wire.batches.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    InvalidBatch,
+    PatchedBatch,
+    encode_header,
+    verify_crc,
+)
 from wire.batches.record_walks import write_shifted
 from wire.batches.records import decode_batch, encode_record, open_body
 
@@ -104,7 +112,7 @@ def grouped(batches: Sequence[ToSend], *, is_merging: bool) -> Iterator[Sequence
         yield group
 
 
-def merged(buffer: Buffer, group: Sequence[ToSend], *, is_transactional: bool = False) -> bytes:
+def merged(buffer: Buffer, group: Sequence[ToSend], *, is_transactional: bool = False) -> PatchedBatch:
     """One batch with the records of the group, whose plans get their pieces. Raises InvalidBatch if
     a checksum is wrong, or if records contradict their batch.
     """
@@ -130,4 +138,5 @@ def merged(buffer: Buffer, group: Sequence[ToSend], *, is_transactional: bool = 
         max_timestamp=max(one.header.max_timestamp for one in group),
         record_count=count,
     )
-    return stamped_batch(header, records, group[0].stamp, is_transactional=is_transactional)
+    stamped = stamped_header(header, group[0].stamp, is_transactional=is_transactional)
+    return PatchedBatch(encode_header(stamped, records), records)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wire.batches.record_batch import (
-    HEADER_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     Compression,
     InvalidBatch,
-    encode_header,
+    PatchedBatch,
+    patch_header,
     verify_crc,
 )
 from wire.batches.records import Record, decode_batch, encode_batch
@@ -54,9 +54,9 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
-    """A batch for the target's log, and the source offsets of its records."""
+    """A batch for the target's log in two pieces, and the source offsets of its records."""
 
-    batch: bytes
+    batch: PatchedBatch
     pieces: tuple[Piece, ...]
 
 
@@ -70,14 +70,14 @@ def renumber(
         raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
         return _written_anew(buffer, position, header, stamp, TRANSACTIONAL_BIT if is_transactional else 0)
-    with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
-        batch = stamped_batch(header, records, stamp, is_transactional=is_transactional)
+    stamped = stamped_header(header, stamp, is_transactional=is_transactional)
+    batch = patch_header(buffer, position, header, stamped)
     return Renumbered(batch, (Piece(header.base_offset, 0, header.record_count),))
 
 
-def stamped_batch(header: BatchHeader, records: Buffer, stamp: Stamp, *, is_transactional: bool) -> bytes:
-    """The batch with this header's counts, times and codec, as a producer sends it."""
-    stamped = header._replace(
+def stamped_header(header: BatchHeader, stamp: Stamp, *, is_transactional: bool) -> BatchHeader:
+    """The header with the same counts, times and codec, as a producer sends it."""
+    return header._replace(
         base_offset=0,
         partition_leader_epoch=-1,
         attributes=header.attributes & _CODEC_BITS | (TRANSACTIONAL_BIT if is_transactional else 0),
@@ -85,7 +85,6 @@ def stamped_batch(header: BatchHeader, records: Buffer, stamp: Stamp, *, is_tran
         producer_epoch=stamp.producer_epoch,
         base_sequence=stamp.sequence,
     )
-    return b"".join((encode_header(stamped, records), records))
 
 
 def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, added_bits: int) -> Renumbered:
@@ -98,7 +97,7 @@ def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Sta
         base_sequence=stamp.sequence,
         attributes=added_bits,
     )
-    return Renumbered(batch, _pieces_of(records))
+    return Renumbered(PatchedBatch(b"", batch), _pieces_of(records))
 
 
 def _pieces_of(records: Sequence[Record]) -> tuple[Piece, ...]:

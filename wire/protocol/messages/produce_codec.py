@@ -44,10 +44,14 @@ _NO_ERRORS: Final = b"\x01\0\0"
 
 
 class PartitionRecords(NamedTuple):
-    """The records to append to one partition; None is null on the wire, which no broker accepts."""
+    """The records to append to one partition; None is null on the wire, which no broker accepts.
+
+    `prefix` is sent before them: the new header of a batch whose records are not copied.
+    """
 
     partition_index: int
     records: Buffer | None
+    prefix: bytes = b""
 
 
 class TopicRecords(NamedTuple):
@@ -143,10 +147,11 @@ def produce_request_parts(request: ProduceRequest, version: int) -> tuple[list[B
         pending += _topic_bytes(topic.name, topic.topic_id, version)
         pending += count_bytes(len(topic.partitions), flexible=flexible)
         for partition in topic.partitions:
-            records = partition.records
+            records, prefix = partition.records, partition.prefix
             pending += _INT32.pack(partition.partition_index)
-            pending += count_bytes(None if records is None else len(records), flexible=flexible)
+            pending += count_bytes(None if records is None else len(prefix) + len(records), flexible=flexible)
             if records:
+                pending += prefix
                 parts += (pending, records)
                 size += len(pending) + len(records)
                 pending = bytearray()

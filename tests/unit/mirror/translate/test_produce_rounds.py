@@ -43,7 +43,7 @@ def test_small_batches_of_a_partition_go_in_one_request() -> None:
     parts = [planned(Translation(), partition=index) for index in range(2)]
     (only,) = rounds_of(parts)
     assert [len(sent.plans) for _, sent in only] == [3, 3]
-    assert [read_header(sent.batch).record_count for _, sent in only] == [6, 6]
+    assert [read_header(sent.batch.prefix).record_count for _, sent in only] == [6, 6]
 
 
 def test_compressed_batches_of_a_partition_go_in_a_request_each() -> None:

@@ -40,7 +40,7 @@ def killed_after(batches: Sequence[bytes]) -> list[bytes]:
         )
         assert plan is not None
         assert plan.stamp is not None
-        translation.confirm(plan, target.append(renumber(batch, 0, header, plan.stamp).batch))
+        translation.confirm(plan, target.append(b"".join(renumber(batch, 0, header, plan.stamp).batch)))
     return target.batches
 
 

@@ -100,7 +100,8 @@ def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_re
     batches = [encode_batch([Record(None, b"v")] * 2, base_offset=offset, leader_epoch=1) for offset in (0, 2)]
     stamps = [Stamp(OURS, 0, sequence) for sequence in (0, 2)]
     written = [
-        renumber(batch, 0, read_header(batch), stamp).batch for batch, stamp in zip(batches, stamps, strict=True)
+        b"".join(renumber(batch, 0, read_header(batch), stamp).batch)
+        for batch, stamp in zip(batches, stamps, strict=True)
     ]
     for batch in (*written, written[0]):
         broker.produce(batch)
@@ -124,7 +125,7 @@ def test_a_batch_that_the_target_lacks_is_skipped_where_its_offsets_are_absent_a
     for index, batch in enumerate(batches):
         broker.producers.clear()
         if is_compacted or index != 1:
-            broker.produce(renumber(batch, 0, read_header(batch), Stamp(OURS, 0, 2 * index)).batch)
+            broker.produce(b"".join(renumber(batch, 0, read_header(batch), Stamp(OURS, 0, 2 * index)).batch))
     if is_compacted:
         del broker.batches[1]
     translation = Translation()

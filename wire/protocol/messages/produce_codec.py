@@ -150,8 +150,8 @@ def produce_request_parts(request: ProduceRequest, version: int) -> tuple[list[B
             records, prefix = partition.records, partition.prefix
             pending += _INT32.pack(partition.partition_index)
             pending += count_bytes(None if records is None else len(prefix) + len(records), flexible=flexible)
+            pending += prefix
             if records:
-                pending += prefix
                 parts += (pending, records)
                 size += len(pending) + len(records)
                 pending = bytearray()

@@ -108,7 +108,7 @@ async def _create_link(spec: LinkSpec, *, source: SiteClient, target: SiteClient
 
 async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
     try:
-        return (await client.describe_link(name)).record
+        return (await client.describe_link(name, is_brief=True)).record
     except SiteRefused as refused:
         if refused.code is grpc.StatusCode.NOT_FOUND:
             return None

@@ -26,7 +26,6 @@ from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import SiteEvidence
-from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
@@ -120,6 +119,7 @@ class FailoverWatch:
         self._counts: dict[str, FailoverCounts] = {}
         self._silences: dict[str, Silences] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._observers: dict[str, tuple[LinkRecord, LinkObserver]] = {}
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -188,6 +188,7 @@ class FailoverWatch:
                 else _Watched(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
                 for one in ours
             }
+            self._observers = {name: one for name, one in self._observers.items() if name in self._watched}
             await asyncio.gather(*(self._look(record) for record in ours))
             shortest_ms = min((record.lease_ms for record in ours), default=0)
             pause_s = _pause_ms(shortest_ms) / 1000 if shortest_ms else IDLE_INTERVAL_S
@@ -249,12 +250,11 @@ class FailoverWatch:
         """The closed gates as sentences; None if the link's record has changed meanwhile."""
         if record.epoch != evidence.record.epoch:
             return None
-        accounts = (await self._store.failovers(record.name)).values()
         marked = await self._arbiter.out_of_sync(record.name, timeout_ms=ASK_TIMEOUT_MS)
         return closed_gates(
             record,
             evidence,
-            failovers_at_ms=[LossAccount.from_json(text).accounted_at_ms for text in accounts],
+            failovers_at_ms=[promotion.accounted_at_ms for promotion in evidence.promotions],
             now_ms=self._clock.now_ms(),
             is_copy_complete=is_copy_complete,
             out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],
@@ -275,7 +275,7 @@ class FailoverWatch:
         try:
             # Only the active site can judge this: a standby does not know the records that it has
             # never received.
-            reply = await self._other_client(record).describe_link(record.name)
+            reply = await self._other_client(record).describe_link(record.name, is_brief=True)
         except OperationalFailure:
             return  # asked again
         if reply.HasField("protection") and reply.protection.epoch == record.epoch and not reply.protection.reason:
@@ -326,9 +326,15 @@ class FailoverWatch:
         return SiteClient(name, list(record.sites[name].agents), self._channels, ask_timeout_ms=ask_timeout_ms)
 
     def _observer(self, record: LinkRecord) -> LinkObserver:
-        return LinkObserver(
-            record.name, target=self._own_client(), source=self._other_client(record), clock=self._clock
-        )
+        """The observer of the last look, because it knows views and accounts that need not be sent
+        again.
+        """
+        known = self._observers.get(record.name)
+        if known is None or known[0] != record:
+            own, other = self._own_client(), self._other_client(record)
+            known = record, LinkObserver(record.name, target=own, source=other, clock=self._clock)
+            self._observers[record.name] = known
+        return known[1]
 
     async def _fail_over(self, record: LinkRecord, watched: _Watched, reason: str) -> None:
         watched.verdict = f"{reason}: {self._site} fails over"

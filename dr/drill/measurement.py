@@ -31,7 +31,7 @@ async def measure_drill(stage: DrillStage) -> Measured:
     sample = await stage.probe.sample()
     if sample.active_site not in stage.environment.sites:
         raise OperationalFailure("no site of the link answers: nothing can be measured")
-    record = (await stage.probe.client(sample.active_site).describe_link(stage.link)).record
+    record = (await stage.probe.client(sample.active_site).describe_link(stage.link, is_brief=True)).record
     carried = [ack for ack in clients.acknowledged if carries_topic(record, ack.topic)]
     topics = tuple(sorted({ack.topic for ack in carried}))
     log = await asyncio.to_thread(_read_log, stage.environment, sample.active_site, topics)

@@ -272,7 +272,7 @@ async def failover(
 async def _source_client(
     link: str, target: SiteClient, agents: Mapping[str, Sequence[str]], channels: Channels
 ) -> SiteClient | None:
-    record = (await target.describe_link(link)).record
+    record = (await target.describe_link(link, is_brief=True)).record
     if target.name not in (record.source_site, record.target_site):
         raise OperationalFailure(f"link {link} joins {record.source_site} and {record.target_site}, not {target.name}")
     name = other_site(record, target.name)

@@ -66,7 +66,7 @@ async def _kept(link: str, clients: Sequence[SiteClient]) -> list[RunRecord]:
 
 
 async def _governing(link: str, clients: Sequence[SiteClient]) -> LinkRecord | None:
-    answers = await asyncio.gather(*(_answer(client.describe_link(link)) for client in clients))
+    answers = await asyncio.gather(*(_answer(client.describe_link(link, is_brief=True)) for client in clients))
     governing: LinkRecord | None = None
     for answer in answers:
         if answer is not None and (governing is None or supersedes(answer.record, governing)):

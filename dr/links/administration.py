@@ -289,7 +289,7 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
     epochs: dict[str, int] = {}
     for client in clients:
         try:
-            epochs[client.name] = (await client.describe_link(name)).record.epoch
+            epochs[client.name] = (await client.describe_link(name, is_brief=True)).record.epoch
         except SiteRefused:
             continue  # the site has no such link
         except SiteUnreachable:
@@ -362,5 +362,5 @@ def _refuse_change(name: str, problems: Sequence[str]) -> None:
 
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
     """Confirm the site's stored record by the operator's decision, without asking the peer."""
-    stored = (await client.describe_link(name)).record
+    stored = (await client.describe_link(name, is_brief=True)).record
     return await client.confirm_link(name, epoch=stored.epoch, lease_ms=stored.lease_ms)

@@ -192,7 +192,8 @@ class LinkObserver:
         return tuple(kept.promotion for kept in found.values())
 
     def _peer_of(self, client: SiteClient) -> str:
-        if client is self._target:
+        # By name: a caller may have another client of the target's site.
+        if client.name == self._target.name:
             return self._source.name if self._source is not None else ""
         return self._target.name
 

@@ -125,9 +125,10 @@ class SiteClient:
         reply: site.ListLinksReply = await self._call("ListLinks", site.ListLinksRequest())
         return reply
 
-    async def describe_link(self, name: str) -> site.DescribeLinkReply:
-        """Return the stored record and the log of every partition."""
-        reply: site.DescribeLinkReply = await self._call("DescribeLink", site.DescribeLinkRequest(name=name))
+    async def describe_link(self, name: str, *, is_brief: bool = False) -> site.DescribeLinkReply:
+        """Return what is stored of the link, and the log of every partition unless `is_brief`."""
+        request = site.DescribeLinkRequest(name=name, is_brief=is_brief)
+        reply: site.DescribeLinkReply = await self._call("DescribeLink", request)
         return reply
 
     async def group_offsets(self, link: str) -> site.DescribeGroupsReply:

@@ -277,10 +277,12 @@ class LinkReply(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., has_leaders: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "is_brief")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    is_brief: bool
+    def __init__(self, name: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
     __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines")

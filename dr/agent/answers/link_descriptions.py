@@ -13,6 +13,7 @@ from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Ref
 from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.link_survey import survey_topics
+from dr.agent.own_brokers import BrokerAnswer
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import group_warnings, record_problems
 from dr.sites.core.unprotected_topics import UnprotectedTopic, unprotected_topics
@@ -109,11 +110,11 @@ class LinkDescriptions(Answers):
 
     @answers
     async def DescribeLink(self, request: site.DescribeLinkRequest, _: Context) -> site.DescribeLinkReply:  # noqa: N802
-        """Describe the log of every carried partition at this site."""
+        """Describe the log of every carried partition at this site, unless the request is brief."""
         store = self._parts.store
         (stored, _version), answers, protection, verification = await asyncio.gather(
             store.get(request.name),
-            self._parts.brokers.describe(request.name),
+            self._logs(request),
             store.protection(request.name),
             store.verification(request.name),
         )
@@ -138,9 +139,12 @@ class LinkDescriptions(Answers):
             },
             unprotected=[
                 site.UnprotectedTopic(topic=topic.topic, partitions=topic.partitions, reason=topic.reason)
-                for topic in self._unprotected(stored)
+                for topic in (() if request.is_brief else self._unprotected(stored))
             ],
         )
+
+    async def _logs(self, request: site.DescribeLinkRequest) -> list[BrokerAnswer]:
+        return [] if request.is_brief else await self._parts.brokers.describe(request.name)
 
     def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
         peer = self._parts.peers.peer(other_site(link, self._site))

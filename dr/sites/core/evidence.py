@@ -136,6 +136,7 @@ class Promotion(Struct, frozen=True, kw_only=True):
     """
     kept_below: Mapping[TopicPartition, int]
     """Partitions that the account does not know are left out."""
+    accounted_at_ms: int = UNKNOWN
 
 
 class SiteEvidence(Struct, frozen=True, kw_only=True):

@@ -214,6 +214,7 @@ class LossAccount(Struct, frozen=True, kw_only=True):
             epoch=self.epoch,
             to_site=self.to_site,
             leader_epoch_floor=self.leader_epoch_floor,
+            accounted_at_ms=self.accounted_at_ms,
             kept_below={
                 TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
                 for item in self.partitions

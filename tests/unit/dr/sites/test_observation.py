@@ -86,3 +86,24 @@ async def test_an_agent_that_knows_no_versions_sends_all_accounts() -> None:
     observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
     assert await _epochs(observer, at) == [2]
     assert await _epochs(observer, at) == [2]
+
+
+class Asked(SiteClient):
+    """A site that notes for which site it is asked how it looks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asking_sites: list[str] = []
+
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        self.asking_sites.append(request.asking_site)
+        return site.ObserveLinkReply()
+
+
+async def test_each_site_is_asked_how_it_looks_to_the_other_one_by_whichever_client() -> None:
+    """A view for itself has no topics of the link, so no partition would ever lack a leader."""
+    target, source, again = Asked("b"), Asked("a"), Asked("b")
+    observer = LinkObserver("a-b", target=target, source=source, clock=ManualClock())
+    for client in (target, source, again):
+        await observer.site_evidence(client)
+    assert (target.asking_sites, source.asking_sites, again.asking_sites) == (["a"], ["b"], ["a"])

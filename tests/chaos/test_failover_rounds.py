@@ -38,6 +38,7 @@ PROTOCOLS = ("classic", "consumer")
 MEMBERS = 2
 BETWEEN_MAX = 300
 """Records that are acknowledged, at most, between a site's return and its loss."""
+RECORDS_PER_SECOND = 200
 MESSAGE_TIMEOUT_MS = 600_000
 """A producer does not give up a record while a round lasts."""
 
@@ -51,14 +52,21 @@ def start_sites(tmp_path: Path) -> Iterator[SitesStarter]:
         starter.end_all()
 
 
-async def started_load(sites: EmbeddedSites) -> AcknowledgedLoad:
-    """A load that knows the brokers of both sites."""
+async def started_load(sites: EmbeddedSites, *, rounds: int) -> AcknowledgedLoad:
+    """A load that knows the brokers of both sites and does not end before so many rounds."""
     async with site_client(sites.bootstrap("a")) as client:
         (outcome,) = await client.create_topics([NewTopic(name=TOPIC, partition_count=PARTITIONS)])
         assert not outcome.error_code, outcome
     both = f"{sites.bootstrap('a')},{sites.bootstrap('b')}"
     settings = {"message.timeout.ms": MESSAGE_TIMEOUT_MS}
-    return AcknowledgedLoad(both, TOPIC, PARTITIONS, records_per_second=200, settings=settings)
+    return AcknowledgedLoad(
+        both,
+        TOPIC,
+        PARTITIONS,
+        records_per_second=RECORDS_PER_SECOND,
+        records_max=rounds * RECORDS_PER_SECOND * WITHIN_MS // 1000,
+        settings=settings,
+    )
 
 
 def succeeded(sites: EmbeddedSites, *arguments: str) -> str:
@@ -149,7 +157,7 @@ async def test_the_active_site_is_killed_again_and_again_and_a_sync_link_loses_n
     sites = start_sites("--sync", "block")
     succeeded(sites, "links", "alter", LINK, "--reinstate", "automatic")
     active, standby = "a", "b"
-    with await started_load(sites) as load:
+    with await started_load(sites, rounds=kills) as load:
         for number in range(kills):
             eventually_sync(lambda: is_protected(sites))
             load.wait_acknowledged(chance.randint(1, BETWEEN_MAX), WITHIN_MS)
@@ -173,7 +181,7 @@ async def test_ten_moves_there_and_back_under_load_leave_both_sites_equal(start_
     rounds = int(os.environ.get("ANTIPODE_MOVES") or MOVES_THERE_AND_BACK)
     report(f"{rounds} moves there and back")
     sites = start_sites()
-    load = await started_load(sites)
+    load = await started_load(sites, rounds=rounds)
     with Groups(f"{sites.bootstrap('a')},{sites.bootstrap('b')}") as groups, load:
         eventually_sync(groups.have_all_partitions, WITHIN_MS)
         for number in range(rounds):

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 Interval = Callable[[BrokerSettings], float]
 """Milliseconds between two turns of a job, by the settings in force."""
 
-FIRST_RETENTION_DELAY_MS = 30_000  # as Kafka waits: a start has better things to do
+FIRST_RETENTION_DELAY_MS = 30_000  # as in Kafka: a start needs the disks for more urgent work
 STANDBY_INTERVAL_MS = 100
 """Interval (ms) at which the broker looks for a sync link's standby that is silent for too long."""
 REMOVAL_INTERVAL_MS = 1_000
@@ -78,7 +78,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Begin all jobs."""
-        # a test or an operator may have made the interval shorter than that
+        # an operator who sets a shorter interval does not wait longer for the first pass
         first_ms = min(FIRST_RETENTION_DELAY_MS, self._configs.current.log_retention_check_interval_ms)
         jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
             ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),

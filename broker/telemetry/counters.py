@@ -45,7 +45,7 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "antipode_broker_truncated_unkept_bytes",
-        "Truncated bytes that are not in a file of truncated records either",
+        "Truncated bytes that were not copied to a file of truncated records first",
         lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
     ),
     (

@@ -129,7 +129,7 @@ class MarkerGroups:
         is_committed = append.is_committed
         for member in members:
             member.write.outcomes[member.at] = ErrorCode.none
-            # with one replica in sync nothing is to be waited for
+            # with one replica in sync, the append itself commits the marker
             if not is_committed:
                 commit = AwaitedCommit(self._replicas, hosted, append.last_offset)
                 member.write.waits[member.at] = partial(commit.committed, COMMIT_TIMEOUT_MS)

@@ -1,10 +1,10 @@
 """The transaction coordinator of a broker: a shard for each partition of `__transaction_state` that
 it leads.
 
-Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for
-the client. A request that comes while the former transaction's markers are still on their way waits
-a little for them, so that a producer seldom gets CONCURRENT_TRANSACTIONS and backs off. Unused
-transactional ids are forgotten in the background.
+Handlers call its methods. If this broker cannot serve a request now, the method raises
+CoordinatorRefusal with the code for the client. A request that comes before the former transaction
+has all its markers waits for them for a moment, so that a producer seldom gets
+CONCURRENT_TRANSACTIONS and backs off. Unused transactional ids are removed in the background.
 """
 
 from __future__ import annotations

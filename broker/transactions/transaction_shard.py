@@ -131,7 +131,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
             self.abandon()
 
     def abandon(self) -> None:
-        """Abort what is open, and what will be open once all earlier commands are done: another
+        """Abort all open transactions, also those that earlier commands are about to open: another
         site coordinates now.
         """
         # lanes too: a command under way may open a transaction that is not in the machine yet

@@ -70,7 +70,6 @@ class MemberReading:
     def add_stream(self, thread: str) -> None:
         """Add the stream of a thread."""
         self.streams[thread] = Stream(
-            thread,
             chunks_max=self._options.queued_chunks_max,
             timeout_ms=self._options.consumer_timeout_ms,
             reader=lambda: self.reader,

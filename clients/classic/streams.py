@@ -36,10 +36,7 @@ END: Final = _End()
 class Stream:
     """The records of one thread, for one reader at a time."""
 
-    def __init__(
-        self, thread_id: str, *, chunks_max: int, timeout_ms: int, reader: Callable[[], Reader | None]
-    ) -> None:
-        self.thread_id = thread_id
+    def __init__(self, *, chunks_max: int, timeout_ms: int, reader: Callable[[], Reader | None]) -> None:
         self._queue: asyncio.Queue[Chunk | _End] = asyncio.Queue(chunks_max)
         self._timeout_ms = timeout_ms
         self._reader = reader

@@ -196,7 +196,7 @@ async def damaged_ranges(digests: SiteDigests, key: PartitionKey) -> list[Suspec
             for query, answer in answers.items()
             if answer.error_code is not ErrorCode.none
         ]
-        # Nothing is damaged any longer, or no range can be halved: what is known stays suspected.
+        # No half is damaged any longer, or no range can be halved: the last ranges stay suspected.
         if not narrowed or sorted(narrowed) == sorted(ranges):
             break
         ranges = narrowed

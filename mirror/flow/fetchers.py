@@ -88,7 +88,6 @@ class Fetcher:
         # Accepted by their flows and not queued yet.
         self._in_hand: set[TopicPartition] = set()
         self._wake = asyncio.Event()
-        self.fetched_bytes = 0
         self._expected_bytes = 0
 
     @property
@@ -294,7 +293,6 @@ class Fetcher:
             )
             self._board.submit(answer.key, nothing)
             return None
-        self.fetched_bytes += run.size_bytes
         fetched = BatchesFetched(
             generation=generation,
             fetch_offset=part.offset,

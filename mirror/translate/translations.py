@@ -64,7 +64,6 @@ class Translations:
         # Counted for each partition, across its translations.
         self._surplus: defaultdict[TopicPartition, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
-        self.saved_at_ms = -1
         # If several daemons share the link, each writes only about its own partitions.
         self.owns: Callable[[TopicPartition], bool] = lambda _: True
         # Where no transactions keep others out, a daemon writes while its lease of the link, or its
@@ -247,7 +246,6 @@ class Translations:
                 self.of(key).is_dirty = True
             raise
         self._saved_chunk.update(chunks_saved)
-        self.saved_at_ms = self._clock.now_ms()
 
     def _changed(self) -> list[TopicPartition]:
         return [key for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)]
@@ -296,7 +294,6 @@ class Translations:
             translation.is_dirty = False
         self._saved_chunk.update(self._noting)
         self._noting = {}
-        self.saved_at_ms = self._clock.now_ms()
 
     def give_up(self, keys: Iterable[TopicPartition]) -> None:
         """Discard the last notes, and everything planned of these partitions."""

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--topic", default="road-data", help="the data topic")
     found.add_argument("--route", choices=(DEVICE, SERVER), default=DEVICE, help="who sends")
     found.add_argument("--count", type=int, default=1_000, help="how many records")
-    found.add_argument("--bad-every", type=int, default=0, help="each so many is a bad record; 0: none")
+    found.add_argument("--bad-every", type=int, default=0, help="every N-th record is a bad one; 0: none is")
     found.add_argument("--first", type=int, default=0, help="number of the first record, which its plate has")
     return found
 

@@ -101,7 +101,6 @@ class TlsHandshakes:
         self._turns: HandshakeTurns[_Handshake] = HandshakeTurns()
         self._work: asyncio.Future[None] | None = None
         self._is_stopped = False
-        self.completed_count = 0
         self.failed_count = 0
 
     def __len__(self) -> int:
@@ -169,7 +168,6 @@ class TlsHandshakes:
 
     def _complete(self, handshake: _Handshake) -> None:
         self._end(handshake)
-        self.completed_count += 1
         handshake.on_done(handshake.tls, is_wrong_certificate=False)
 
     def _fail(self, handshake: _Handshake, reason: str) -> None:

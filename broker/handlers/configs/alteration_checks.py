@@ -1,4 +1,4 @@
-"""What one request may not contain when it alters configs, whatever its resources are. Shared by
+"""The checks of a request that alters configs, for all kinds of resources. Shared by
 IncrementalAlterConfigs and AlterConfigs; the messages are Kafka's.
 """
 

@@ -117,7 +117,8 @@ class StandbyHold:
             self.noted_end, self.noted_at_ms = mirrorable_end, now_ms
             # the standby gets the whole timeout from here, although it has just been silent
             self.progressed_at_ms = now_ms
-        # not before: until then a failover would lose records that became visible
+        # Degraded until here: a failover would still lose records that became visible without the
+        # standby.
         if self.is_holding and self.acknowledged >= high_watermark:
             self.is_degraded = False
 

@@ -94,8 +94,8 @@ class RefusedProperty(ValueError):
 def changed(
     stored: Mapping[str, str], changes: Iterable[PropertyChange], in_force: Mapping[str, str]
 ) -> dict[str, str]:
-    """The stored properties after the changes. Lists are extended and shortened from what is
-    `in_force`. RefusedProperty.
+    """The stored properties after the changes. A change that extends or shortens a list begins with
+    the list in `in_force`. Raises RefusedProperty.
     """
     result = dict(stored)
     for name, operation, value in changes:

@@ -90,7 +90,7 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
     @property
     def _accounted(self) -> str:
         if not self.is_protected:
-            lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
+            lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "all its records"
             return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
         if self.unproven_end != UNKNOWN:
             return (

@@ -160,7 +160,7 @@ class OffsetStore(LinkTopic):
 
 @dataclass(frozen=True, slots=True)
 class NoteBatch:
-    """Records of the topic that go in one batch."""
+    """Records of the link's topic that are written as one batch."""
 
     records: Sequence[Record]
 

@@ -38,7 +38,7 @@ class Mode(enum.StrEnum):
     DIGESTS = "digests"
     """A range of offsets, by the digest that the brokers keep of it."""
     STORED = "stored"
-    """A record with its leader epoch, and transaction markers and aborted records too."""
+    """A record with its leader epoch, as the log holds it: also markers and aborted records."""
 
 
 class Use(enum.Enum):

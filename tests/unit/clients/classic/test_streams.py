@@ -51,7 +51,7 @@ class HandReader:
 
 
 def stream_of(reader: HandReader) -> Stream:
-    return Stream("m-0", chunks_max=8, timeout_ms=0, reader=lambda: reader)  # type: ignore[arg-type,return-value]
+    return Stream(chunks_max=8, timeout_ms=0, reader=lambda: reader)  # type: ignore[arg-type,return-value]
 
 
 async def read(stream: Stream) -> list[tuple[int, int]]:
@@ -104,7 +104,7 @@ async def test_a_halted_partition_is_checked_again_after_its_problem_was_reporte
 async def test_everyone_who_waits_at_a_stream_returns_when_it_ends_and_nothing_is_waited_for_after_it() -> None:
     """FT-18: the readers have no timeout, so only the end of the stream lets them return."""
     reader = HandReader()
-    stream = Stream("m-0", chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
+    stream = Stream(chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
     async with asyncio.timeout(60):
         waiting = [asyncio.create_task(read(stream)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ async def test_everyone_who_waits_at_a_stream_returns_when_it_ends_and_nothing_i
 
 async def test_the_failure_that_ends_a_stream_reaches_everyone_who_waits() -> None:
     reader = HandReader()
-    stream = Stream("m-0", chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
+    stream = Stream(chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
     async with asyncio.timeout(60):
         waiting = [asyncio.create_task(read(stream)) for _ in range(2)]
         await asyncio.sleep(0)

@@ -51,10 +51,6 @@ def newest(records):
     return sorted(last.values())
 
 
-def is_data(record):
-    return record[2] is not None
-
-
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_each_key_keeps_its_last_record_at_its_offset(tmp_path, codec, seed):

@@ -60,14 +60,14 @@ round.
 ROUNDS_APART = 4
 """A pause under the fence is at least this many times as long as the last round."""
 
-UNTOLD_INITIAL_MS = 50
-UNTOLD_MAX_MS = 1000
+ASKED_AGAIN_INITIAL_MS = 50
+ASKED_AGAIN_MAX_MS = 1000
 """The longest wait for a copy's configs before they are asked for again."""
 
 _log = get_logger("mirror.topics")
 
 
-class BeginningsUntold(Exception):
+class BeginningsUnknown(Exception):
     """The target lists copies without their configs, so their first offsets are unknown."""
 
 
@@ -121,7 +121,7 @@ class TopicSync:
         # are not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
         # Copies that the target lists, but whose beginning it has not reported.
-        self._untold: frozenset[str] = frozenset()
+        self._without_beginning: frozenset[str] = frozenset()
         # How often a missing topic was created at the target.
         self._made: dict[str, int] = {}
         self.refusals = Refusals()
@@ -160,7 +160,9 @@ class TopicSync:
         incomplete.
         """
         looking = jittered_backoff(
-            retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
+            retry_on=BeginningsUnknown,
+            initial_ms=ASKED_AGAIN_INITIAL_MS,
+            max_ms=min(ASKED_AGAIN_MAX_MS, self._interval_s * 1000),
         ).copy(sleep=self._pause)
         while True:
             await looking(self._look)
@@ -174,7 +176,7 @@ class TopicSync:
         return min(self._interval_s, max(DRAINING_INTERVAL_MS / 1000, ROUNDS_APART * self._round_s))
 
     async def _look(self) -> None:
-        """Repeat rounds as long as they change something. Raises BeginningsUntold when another
+        """Repeat rounds as long as they change something. Raises BeginningsUnknown when another
         round should follow soon.
         """
         began_ms = self._clock.monotonic_ms()
@@ -188,8 +190,8 @@ class TopicSync:
             return
         finally:
             self.retention.look()
-        if self._untold:
-            raise BeginningsUntold(", ".join(sorted(self._untold)))
+        if self._without_beginning:
+            raise BeginningsUnknown(", ".join(sorted(self._without_beginning)))
 
     async def round(self) -> bool:
         """Run one round; True when it changed the target, so that another round will see the
@@ -199,7 +201,7 @@ class TopicSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self.refusals.forget()
             self._comparison.forget()
-            self._untold = frozenset()
+            self._without_beginning = frozenset()
             return False
         source_topics, target_topics = await asyncio.gather(
             asking(Side.SOURCE, self._source.topics), self._target_topics()
@@ -269,7 +271,7 @@ class TopicSync:
         self._beginnings = known | {
             name: beginnings.read(found.get(COPY_BEGINS, "")) for name, found in configs.items()
         }
-        self._untold = names - self._beginnings.keys()
+        self._without_beginning = names - self._beginnings.keys()
 
     async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
         """The actions; topics to create come with the offsets at which they begin."""

@@ -96,7 +96,7 @@ class Delivery(Struct, frozen=True):
 
 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """See the module."""
+    """A handler that reads all that has arrived at once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ class Client:
 
 
 class ConsumerHistory(RuleBasedStateMachine):
-    """See the module."""
+    """Random histories of one group of the consumer protocol."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -271,7 +271,9 @@ KINDS = st.sampled_from(["eager", "cooperative", "newer"])
 
 
 class MigrationHistory(RuleBasedStateMachine):
-    """See the module. All classic clients of a group use the same assignor, as Kafka demands."""
+    """Random histories of one group that changes its protocol. All classic clients of a group use
+    the same assignor, as Kafka demands.
+    """
 
     def __init__(self) -> None:
         super().__init__()

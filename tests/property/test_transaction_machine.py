@@ -69,7 +69,7 @@ class Recorded(TransactionScene):
 
 
 class TransactionHistory(RuleBasedStateMachine):
-    """See the module."""
+    """Random histories of two transactional ids."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ PASSING = ("x", "y")
 
 
 class Administrator:
-    """See the module."""
+    """The client that administers the topics of a run."""
 
     def __init__(self, world: World, nodes: tuple[int, ...]) -> None:
         self._world = world

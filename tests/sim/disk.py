@@ -140,7 +140,7 @@ class LogObserver(Protocol):
 
 
 class MemoryLog(PartitionLog):
-    """See the module."""
+    """One log of a simulated broker."""
 
     def __init__(self, stored: StoredLog, config: LogConfig, observer: LogObserver) -> None:
         self.stored = stored

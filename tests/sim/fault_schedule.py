@@ -16,7 +16,7 @@ Kind = Callable[[], bool]
 
 
 class FaultSchedule(ABC):
-    """See the module."""
+    """The faults of one run, in the order of their times."""
 
     short_s: float
     long_s: float

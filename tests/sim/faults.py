@@ -30,7 +30,7 @@ SHORT_S: Final = 0.4
 
 
 class Faults(FaultSchedule):
-    """See the module."""
+    """The faults of one site."""
 
     short_s, long_s, short_share = SHORT_S, LONG_S, 0.5
 

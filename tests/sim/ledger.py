@@ -40,7 +40,7 @@ class Committed:
 
 
 class Ledger:
-    """See the module."""
+    """The invariants of one site."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -42,7 +42,7 @@ class NodesLedger(Protocol):
 
 
 class Node:
-    """See the module."""
+    """One node; `start` begins its next process."""
 
     def __init__(
         self,

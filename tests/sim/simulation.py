@@ -56,7 +56,7 @@ class Plan:
 
 
 class Simulation(SeedRun):
-    """See the module."""
+    """One run of a site."""
 
     def __init__(self, plan: Plan, *, is_told: bool = False, faults_max: int | None = None) -> None:
         self.plan = plan

@@ -59,7 +59,7 @@ class Transaction:
 
 
 class TransactionLedger:
-    """See the module."""
+    """The transactions of one run, as their producers know them."""
 
     def __init__(self, world: World, ledger: Ledger) -> None:
         self._world = world

@@ -20,7 +20,7 @@ SHORT_TIMEOUT_MS = 2_500
 
 
 class TransactionalClients:
-    """See the module."""
+    """The transactional clients of one run."""
 
     def __init__(self, world: World, ledger: Ledger, process: Process, router: Router, nodes: tuple[int, ...]) -> None:
         self.ledger = TransactionLedger(world, ledger)

@@ -86,7 +86,7 @@ class Process:
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """See the module."""
+    """The event loop of one run."""
 
     def __init__(self, seed: int = 0) -> None:
         """The seed is that of the chance of the product's shared code, in all processes."""

@@ -44,7 +44,7 @@ class Violation(Exception):
 
 
 class World:
-    """See the module."""
+    """The world of one seed."""
 
     def __init__(self, seed: int, *, is_told: bool = False, ensembles: Sequence[tuple[str, ...]] = (SERVERS,)) -> None:
         """`ensembles`: the names of the servers of each ZooKeeper ensemble."""

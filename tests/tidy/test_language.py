@@ -19,6 +19,8 @@ PRIVATE = re.compile(
     r"\b(nobody|somebody|whoever|tells?|told|hears?|heard|standing)\b|\bword of (?:a|the) (?:daemon|mirror)\b",
     re.IGNORECASE,
 )
+EMPTY = re.compile(r"\bSee the (?:module|class)\b")
+"""A docstring that an editor shows beside a name, and that says nothing there."""
 PRIVATE_IN_NAMES = {"nobody", "somebody", "whoever", "told", "heard", "standing", "doubts", "sieve"}
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: [a-z].*[^.]$")
 SUBJECT_COLUMNS_MAX = 72
@@ -107,6 +109,17 @@ def test_docstrings_say_each_thing_once() -> None:
         and _repeats_itself(ast.get_docstring(node) or "")
     ]
     sources.assert_none(offenders, "remove the paragraph that repeats what the docstring has said")
+
+
+def test_docstrings_say_something() -> None:
+    offenders = [
+        f"{name}:{node.lineno}: {node.name}"
+        for name in sources.modules()
+        for node in sources.nodes(name)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and EMPTY.search(ast.get_docstring(node) or "")
+    ]
+    sources.assert_none(offenders, "say in one line what it is; the module's docstring has the rest")
 
 
 def _repeats_itself(docstring: str) -> bool:

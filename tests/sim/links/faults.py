@@ -28,7 +28,7 @@ Pairs = set[tuple[str, str]]
 
 
 class LinkFaults(FaultSchedule):
-    """See the module."""
+    """The faults of two sites."""
 
     short_s, long_s, short_share = SHORT_S, LONG_S, 0.4
 

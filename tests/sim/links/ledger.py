@@ -44,7 +44,7 @@ class Acknowledged:
 
 
 class LinkLedger:
-    """See the module."""
+    """The invariants of two sites."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -27,7 +27,7 @@ ECHO_S = 10.0
 
 
 class Operator:
-    """See the module."""
+    """The operator of one link."""
 
     def __init__(self, world: World, sites: TwoSites, ledger: LinkLedger, host: str) -> None:
         self._world = world

@@ -44,7 +44,7 @@ HEAL_S_MAX = 40.0
 
 
 class LinkSimulation(SeedRun):
-    """See the module."""
+    """One run of two sites."""
 
     def __init__(self, plan: LinkPlan, *, is_told: bool = False, faults_max: int | None = None) -> None:
         world = World(plan.seed, is_told=is_told, ensembles=(*(ZOOKEEPERS[site] for site in SITES), ARBITERS))

@@ -28,7 +28,7 @@ IN_FLIGHT_S: Final = 0.0015
 
 
 class StoryFaults(LinkFaults):
-    """See the module."""
+    """The directed faults of one run."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class MirrorHost:
 
 
 class TwoSites:
-    """See the module."""
+    """The processes of two sites and their addresses."""
 
     def __init__(self, world: World, ledger: LinkLedger, plan: LinkPlan) -> None:
         self.world = world

@@ -287,7 +287,7 @@ REQUESTS: Final = dict(_requests())
 
 
 class TransactionTable:
-    """See the module; `port` is the first broker's."""
+    """Fills the table from one cluster; `port` is the first broker's."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -62,7 +62,7 @@ def is_answered(command: Command) -> bool:
 
 
 class GroupScene:
-    """See the module."""
+    """One group machine and its log."""
 
     def __init__(self, limits: GroupLimits = LIMITS) -> None:
         self.limits = limits

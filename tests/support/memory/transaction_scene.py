@@ -60,7 +60,7 @@ class LateWrite(NamedTuple):
 
 
 class TransactionScene:
-    """See the module."""
+    """The machines of a transaction, joined as in a broker."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS

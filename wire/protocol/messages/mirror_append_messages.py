@@ -86,7 +86,7 @@ class MirrorAppendPartitionResponse:
     index: i32 = field(metadata={"kafka_type": "int32"})
     """The partition index."""
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """See the module's table."""
+    """The errors are listed in `wire/protocol/messages/private.py`."""
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the log."""
     log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))

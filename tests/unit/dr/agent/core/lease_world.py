@@ -64,7 +64,7 @@ class Site:
 
 
 class LeaseWorld:
-    """See the module. `run` continues until there are no more events."""
+    """The model of one link with a lease. `run` continues until there are no more events."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

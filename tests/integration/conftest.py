@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.support.pairs.full_sites import LinkedSites
 from tests.support.pairs.mirror_sites import start_lone_site
 from tests.support.pairs.translate_links import create_topic
 from tests.support.pairs.translate_transactions import PARTITIONS, MakeLink, TransactionalLink
@@ -44,3 +46,11 @@ def transactional_link(
         return TransactionalLink(processes, tmp_path, source, there, topic, partitions, settings or {})
 
     return make
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    """Two sites that can be linked."""
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    yield pair
+    await pair.channels.close()

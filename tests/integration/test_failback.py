@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +27,6 @@ from tests.support.embedded.commands import app
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix
-from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.protocol import ids
 
@@ -38,13 +35,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 GROUP = "board"
 TOTAL = 85
 """60 records of both sites and 25 that were written at b."""
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 async def command(*arguments: str, code: int = 0) -> Any:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -30,7 +29,6 @@ from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix, common_ends
-from tests.support.processes.processes import Processes
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -41,22 +39,10 @@ PLANNED = FailoverPolicy(unavailability_max_ms=30_000, drain_timeout_ms=60_000)
 LOST = FailoverPolicy(settle_ms=200)
 
 
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
-
-
 async def produce(bootstrap: str, count: int, *, first: int = 0, topic: str = "flights") -> None:
     records = [Record(value=f"v{number}".encode()) for number in range(first, first + count)]
     settings = {"enable.idempotence": True, "acks": "all"}
     await asyncio.to_thread(librdkafka_produce, bootstrap, topic, records, settings=settings)
-
-
-async def is_writable(sites: LinkedSites, name: str) -> bool:
-    reply = await sites.describe(name)
-    return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
 
 
 async def is_passive(sites: LinkedSites, name: str) -> bool:
@@ -76,7 +62,7 @@ async def linked(sites: LinkedSites) -> dict[str, str]:
     for name in ("a", "b"):
         sites.start_mirror(into=name)
         mirrors[name] = sites.mirror_grpc
-    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("a"), PATIENT_MS)
     await eventually(lambda: has_mirror(sites), PATIENT_MS)
     return mirrors
 
@@ -234,7 +220,7 @@ async def test_a_standby_with_a_history_of_its_own_is_neither_ready_nor_promoted
     refused = await failover(LINK, to_site="a", agents=sites.agents)
     assert refused.outcome == "refused"
     assert "a is not a copy of b" in refused.reason
-    assert await is_writable(sites, "b")
+    assert await sites.is_writable("b")
 
     async def a_keeps_the_account() -> bool:
         accounts = [LossAccount.from_json(text) for text in await sites.client("a").failovers(LINK)]
@@ -265,7 +251,7 @@ async def test_a_standby_with_a_history_of_its_own_is_neither_ready_nor_promoted
 async def test_without_a_living_mirror_a_planned_failover_is_refused_and_no_writer_waits(sites: LinkedSites) -> None:
     await sites.link()
     await sites.create_topic("flights")
-    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("a"), PATIENT_MS)
     refused = await failover(LINK, to_site="b", agents=sites.agents)
     assert refused.outcome == "refused"
     assert "no mirror of link a-b into b runs (never reported)" in refused.reason
@@ -367,7 +353,7 @@ async def test_f7_of_three_promotions_at_once_one_epoch_remains(sites: LinkedSit
     )
     assert {report.epoch for report in reports} == {2}
     assert any(report.is_done for report in reports)
-    await eventually(lambda: is_writable(sites, "b"), PATIENT_MS)
-    assert not await is_writable(sites, "a")
+    await eventually(lambda: sites.is_writable("b"), PATIENT_MS)
+    assert not await sites.is_writable("a")
     accounts = [LossAccount.from_json(text) for text in await sites.client("b").failovers(LINK)]
     assert [(account.epoch, account.loses_nothing) for account in accounts] == [(2, True)]

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dr.failover.core.steps import FailoverPolicy
-from dr.failover.execution import Progress, failover
+from dr.failover.execution import failover
 from dr.failover.journal import read_journal
 from dr.links.administration import LinkAtSite, confirm_link, delete_link, list_links
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, MIRROR_SILENT_MS
@@ -22,6 +22,7 @@ from runtime.process import OperationalFailure
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.pairs.interrupted_runs import RunEnded, end_run_at
 from tests.support.pairs.site_comparison import check_prefix
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
@@ -30,13 +31,6 @@ from wire.control import mirror_pb2, mirror_pb2_grpc
 from wire.control.cluster_pb2 import LinkRecord
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 def records(count: int, *, first: int = 0) -> list[Record]:
@@ -67,28 +61,11 @@ async def has_offsets(sites: LinkedSites, offsets: dict[str, int]) -> bool:
     return {group: at.offset for group, at in found.items() if at is not None} == offsets
 
 
-async def is_writable(sites: LinkedSites, name: str) -> bool:
-    reply = await sites.describe(name)
-    return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
-
-
-class BrokenOff(Exception):
-    """The operator's process ends here."""
-
-
-def break_off_at(stop_at: str) -> Progress:
-    def progress(step: str, _: str) -> None:
-        if step == stop_at:
-            raise BrokenOff(step)
-
-    return progress
-
-
 async def linked(sites: LinkedSites) -> None:
     await sites.link()
     await sites.create_topic("flights")
     sites.start_mirror()
-    await eventually(lambda: is_writable(sites, "a"))
+    await eventually(lambda: sites.is_writable("a"))
 
 
 async def caught_up(sites: LinkedSites, end: int) -> bool:
@@ -226,7 +203,7 @@ async def test_f1_the_source_sends_its_clients_on_before_the_target_is_confirmed
     async def confirm_late(client: SiteClient, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
         await eventually(lambda: is_source_told(epoch))
         writing.append(asyncio.create_task(produce(sites.a.bootstrap, 1, first=10)))
-        assert not await is_writable(sites, "b")
+        assert not await sites.is_writable("b")
         return await confirm(client, name, epoch=epoch, lease_ms=lease_ms)
 
     monkeypatch.setattr(SiteClient, "confirm_link", confirm_late)
@@ -277,8 +254,8 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
         return described.record.epoch == report.epoch and ends.get("flights") == 107
 
     await eventually(a_follows)
-    assert not await is_writable(sites, "a")
-    await eventually(lambda: is_writable(sites, "b"))
+    assert not await sites.is_writable("a")
+    await eventually(lambda: sites.is_writable("b"))
     await produce(sites.a.bootstrap, 5, first=520)
     assert (await sites.ends("b"))[("flights", 0)] == 125
 
@@ -318,9 +295,9 @@ async def test_a_site_that_cannot_ask_its_peer_takes_no_write_until_the_operator
     sites.b.process.kill()
     sites.a.process.kill()
     await asyncio.to_thread(sites.a.restart)
-    assert not await is_writable(sites, "a")
+    assert not await sites.is_writable("a")
     await confirm_link(LINK, sites.client("a"))
-    await eventually(lambda: is_writable(sites, "a"))
+    await eventually(lambda: sites.is_writable("a"))
 
 
 async def test_f7_a_failover_broken_off_at_any_step_is_finished_by_a_second_run(sites: LinkedSites) -> None:
@@ -329,14 +306,14 @@ async def test_f7_a_failover_broken_off_at_any_step_is_finished_by_a_second_run(
     await eventually(lambda: caught_up(sites, 30))
 
     for stop_at in ("fence", "raise", "account", "promote", "notify"):
-        with contextlib.suppress(BrokenOff):
-            await failover(LINK, to_site="b", agents=sites.agents, progress=break_off_at(stop_at))
+        with contextlib.suppress(RunEnded):
+            await failover(LINK, to_site="b", agents=sites.agents, progress=end_run_at(stop_at))
     report = await failover(LINK, to_site="b", agents=sites.agents)
     assert report.is_done or "active for link a-b already" in report.reason
     assert report.account is not None
     assert [item.kept_below for item in report.account.partitions] == [30]
-    await eventually(lambda: is_writable(sites, "b"))
-    assert not await is_writable(sites, "a")
+    await eventually(lambda: sites.is_writable("b"))
+    assert not await sites.is_writable("a")
 
 
 async def test_m5_with_mirrors_both_ways_nothing_comes_back_before_or_after_the_link_turns(sites: LinkedSites) -> None:

@@ -5,8 +5,6 @@ a topic that can be mirrored no further (GAP) does not hold up the others of its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +14,13 @@ from tests.support.clients.kafka_clients import Record, delete_records, librdkaf
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LinkedSites
 from tests.support.pairs.mirror_calls import describe_mirror
-from tests.support.processes.processes import Processes, RunningProcess
+from tests.support.processes.processes import RunningProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ORDERS, REST = "a-b-orders", "a-b-rest"
 RECORDS = 10
 PATIENT_MS = 120_000
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 async def produce(bootstrap: str, topic: str) -> None:

@@ -4,8 +4,6 @@ return, and finished after it, with any remainder of its records.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,9 @@ import pytest
 from dr.failover.execution import failover
 from runtime.zookeeper.client import ZooKeeper
 from tests.integration.test_failback import command
-from tests.integration.test_failing_over_again import PATIENT_MS, PLANNED, have_both, is_writable, linked, produce
+from tests.integration.test_failing_over_again import PATIENT_MS, PLANNED, have_both, linked, produce
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
-from tests.support.processes.processes import Processes
 from wire.znodes.link_znodes import runs_path
 
 pytestmark = pytest.mark.integration
@@ -25,13 +22,6 @@ pytestmark = pytest.mark.integration
 
 class Died(Exception):
     """The process of the run is gone."""
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 async def die_at(sites: LinkedSites, step: str, journal: Path | None = None) -> None:
@@ -60,14 +50,14 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     assert "is not fenced" in refused["reason"]
 
     await die_at(sites, "raise")
-    assert not await is_writable(sites, "a")
+    assert not await sites.is_writable("a")
     run = (await asked(sites, "list"))[-1]
     assert (run["outcome"], run["epoch"], run["to_site"]) == ("running", 1, "b")
     assert run["driven_by"] == "no process: writes at a are stopped, run it again or abort it"
     assert [step["step"] for step in run["steps"]][-2:] == ["fence", "drain"]
     aborted = await asked(sites, "abort")
     assert (aborted["outcome"], aborted["epoch"]) == ("aborted", 2)
-    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("a"), PATIENT_MS)
     await produce(sites.a.bootstrap, 5, first=30)
     await eventually(lambda: have_both(sites, 35), PATIENT_MS)
 
@@ -95,7 +85,7 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     assert all(item.is_source_end_exact for item in account.partitions), account
     # The run that died compared the groups; without a later report their loss is "at least 0".
     assert account.groups is None or not account.groups.known_lost_offsets, account
-    await eventually(lambda: is_writable(sites, "b"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("b"), PATIENT_MS)
     *earlier, last = await asked(sites, "list")
     drivers = {run["driven_by"] for run in earlier if run["outcome"] == "running"}
     assert drivers <= {"a later run", "the agents of b have finished it: epoch 3 is confirmed"}, drivers

@@ -5,8 +5,6 @@ groups that have read them go back, and the old site follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,6 @@ from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix
-from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 
@@ -29,13 +26,6 @@ pytestmark = pytest.mark.integration
 GOOD_MS, FAULTY_MS, SINCE_MS = 1_700_000_000_000, 1_700_000_500_000, 1_700_000_200_000
 GOOD, FAULTY = 40, 25
 GROUP = "board"
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 async def write(bootstrap: str, count: int, at_ms: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from dr.failover.journal import read_journal
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
-from tests.support.processes.processes import Processes
 
 pytestmark = pytest.mark.integration
 
@@ -24,13 +22,6 @@ SLOW = {"antipode.throttle.bytes.per.second": "1", "max.partition.fetch.bytes": 
 """The first fetch brings the source's end with the first batch, and the next one waits for
 minutes.
 """
-
-
-@pytest.fixture
-async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
-    yield pair
-    await pair.channels.close()
 
 
 async def test_f3_a_standby_that_lags_by_more_than_is_allowed_is_promoted_only_by_a_person_who_allows_it(

@@ -84,11 +84,6 @@ async def has(site: FullSite, *acls: Acl) -> bool:
         return await describe_acls(client, AclFilter()) == set(acls)
 
 
-async def is_writable(sites: LinkedSites, name: str) -> bool:
-    reply = await sites.describe(name)
-    return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
-
-
 async def test_users_and_acls_hold_at_the_other_site_after_a_failover_and_back(sites: LinkedSites) -> None:
     a, b = sites.a, sites.b
     await sites.link()
@@ -99,14 +94,14 @@ async def test_users_and_acls_hold_at_the_other_site_after_a_failover_and_back(s
         await asyncio.to_thread(add_user, a, user)
     for name in ("a", "b"):
         sites.start_mirror(into=name, settings={"acl.sync.interval.ms": "100"})
-    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("a"), PATIENT_MS)
     await produce(a, "alice")
     with pytest.raises(Exception, match=r"(?i)authorization"):
         await produce(a, "bob")
     await eventually(lambda: has(b, writer("alice")), PATIENT_MS)
 
     assert (await failover(LINK, to_site="b", agents=sites.agents, policy=PLANNED)).is_done
-    await eventually(lambda: is_writable(sites, "b"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("b"), PATIENT_MS)
     await produce(b, "alice")
     with pytest.raises(Exception, match=r"(?i)authorization"):
         await produce(b, "bob")
@@ -115,6 +110,6 @@ async def test_users_and_acls_hold_at_the_other_site_after_a_failover_and_back(s
     await eventually(lambda: has(a, writer("alice"), writer("bob")), PATIENT_MS)
 
     assert (await failover(LINK, to_site="a", agents=sites.agents, policy=PLANNED)).is_done
-    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await eventually(lambda: sites.is_writable("a"), PATIENT_MS)
     for user in ("alice", "bob"):
         await produce(a, user)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from dr.failover.execution import Progress, failover
+from dr.failover.execution import failover
 from dr.links.administration import alter_link
 from dr.sites.core.sync_policies import is_suspended
 from dr.sites.site_client import LinkChanges
@@ -21,6 +21,7 @@ from runtime.process import OperationalFailure
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.pairs.interrupted_runs import RunEnded, end_run_at
 from tests.support.processes.processes import Processes
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
@@ -138,18 +139,6 @@ async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches
     assert await produce(sites.a.bootstrap, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
 
 
-class BrokenOff(Exception):
-    """The operator's process ends here."""
-
-
-def break_off_at(stop_at: str) -> Progress:
-    def progress(step: str, _: str) -> None:
-        if step == stop_at:
-            raise BrokenOff(step)
-
-    return progress
-
-
 async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_again_when_that_is_back(
     sites: LinkedSites,
 ) -> None:
@@ -165,8 +154,8 @@ async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_ag
     assert "acks=all does not wait for a until it has everything again; then block" in planned.sync
     assert await policies(sites, "b") == [("block", "")]
     for stop_at in ("drain", "raise", "account", "promote"):
-        with contextlib.suppress(BrokenOff):
-            await failover(LINK, to_site="b", agents=sites.agents, progress=break_off_at(stop_at))
+        with contextlib.suppress(RunEnded):
+            await failover(LINK, to_site="b", agents=sites.agents, progress=end_run_at(stop_at))
     report = await failover(LINK, to_site="b", agents=sites.agents)
     assert report.is_done, report
     assert report.sync == planned.sync

@@ -13,6 +13,7 @@ import pytest
 from tests.support.clients.kafka_clients import librdkafka_consume
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_access import link_status
 from tests.support.eventually import eventually_sync
 
 pytestmark = pytest.mark.integration
@@ -25,12 +26,6 @@ def answered(sites: EmbeddedSites, *arguments: str, code: int = 0) -> Any:
     done = sites.command(*arguments, "--output", "json")
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
-
-
-def status_of_link(sites: EmbeddedSites) -> dict[str, Any]:
-    done = sites.command("links", "status", "a-b", "--output", "json")
-    (found,) = json.loads(done.stdout)["links"]
-    return dict(found)
 
 
 def final_account(sites: EmbeddedSites) -> dict[str, Any] | None:
@@ -65,7 +60,7 @@ async def with_a_tail_at_the_old_site(
     for broker in brokers:
         sites.restart(broker)
     sites.restart(sites.mirror)
-    eventually_sync(lambda: status_of_link(sites)["mirror"] == "FAULTED")
+    eventually_sync(lambda: link_status(sites)["mirror"] == "FAULTED")
     return sites
 
 
@@ -92,7 +87,7 @@ async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_reco
     removed = [(one["name"], one["source"], one["target"]) for one in beside if one["kind"] == "quarantined records"]
     place, size = f"{TOPIC}-0 offsets 100 to {100 + TAIL - 1}", f"{kept[0]['size_bytes']} bytes"
     assert (place, size, None) in removed
-    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None)
+    eventually_sync(lambda: link_status(sites)["protected_since_ms"] is not None)
     back = sites.command("switchover", "a-b", "--to", "a")
     assert back.returncode == 0, back.stdout + back.stderr
     produce(sites, 10)
@@ -122,7 +117,7 @@ async def test_a_group_that_only_the_lost_site_knew_reads_the_active_sites_recor
     sites = await with_a_tail_at_the_old_site(start_sites, before_the_loss=read_all)
     answered(sites, "links", "reinstate", "a-b", "--yes")
     assert await equal_ends(sites) == {(TOPIC, 0): 170}
-    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None)
+    eventually_sync(lambda: link_status(sites)["protected_since_ms"] is not None)
     back = sites.command("switchover", "a-b", "--to", "a")
     assert back.returncode == 0, back.stdout + back.stderr
     records = librdkafka_consume(sites.bootstrap("a"), TOPIC, 70, group="night")
@@ -142,7 +137,7 @@ async def test_quarantined_records_are_shown_with_their_expiry_and_expire_after_
     answered(sites, "links", "reinstate", "a-b", "--yes")
 
     def shown() -> str:
-        return "".join(status_of_link(sites)["quarantines"])
+        return "".join(link_status(sites)["quarantines"])
 
     # Until the first look after it, which may come late on a busy machine, or after the expiry.
     eventually_sync(lambda: "the first, 0.cut.@" in shown() or "expired" in sites.broker("a").log_text())

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.sites.test_verified_until import BODY_POSITION, flip_a_bit_of_the_last_batch
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_access import link_of_status
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import site_client
 
@@ -46,11 +47,6 @@ def segment_of(sites: EmbeddedSites, node_id: int) -> Path:
     )
 
 
-def link_status(sites: EmbeddedSites) -> dict[str, Any]:
-    (found,) = json.loads(sites.command("status", "--output", "json").stdout)["links"]
-    return dict(found)
-
-
 async def leader_at(sites: EmbeddedSites, site: str) -> int:
     async with site_client(sites.bootstrap(site)) as client:
         return int((await client.metadata([TOPIC])).topics[TOPIC].partitions[0].leader_id)
@@ -80,7 +76,7 @@ async def test_a_leader_is_healed_by_its_followers_when_the_other_site_cannot(st
     assert done.returncode == 0, done.stdout + done.stderr
     for segment, sound in segments.items():
         assert segment.read_bytes() == sound
-    eventually_sync(lambda: not link_status(sites)["not_proven_because"], WITHIN_MS)
+    eventually_sync(lambda: not link_of_status(sites)["not_proven_because"], WITHIN_MS)
 
 
 async def test_damage_on_a_followers_disk_is_named_and_healed(start_sites: SitesStarter) -> None:
@@ -102,7 +98,7 @@ async def test_damage_on_a_followers_disk_is_named_and_healed(start_sites: Sites
             return done.returncode == 2 and place in text and where in text
 
         eventually_sync(is_named, WITHIN_MS)
-        eventually_sync(lambda where=where: where in link_status(sites)["not_proven_because"], WITHIN_MS)
+        eventually_sync(lambda where=where: where in link_of_status(sites)["not_proven_because"], WITHIN_MS)
         checks = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
         (proof,) = [one for one in checks if one["check"] == "proof"]
         assert (proof["outcome"], where in proof["detail"]) == ("warning", True), proof
@@ -115,4 +111,4 @@ async def test_damage_on_a_followers_disk_is_named_and_healed(start_sites: Sites
         assert (order["action"], order["site"], order["from_site"]) == ("replace", site, site)
         assert (order["node_id"], order["last_offset"], order["is_done"]) == (node_id, RECORDS - 1, True)
         assert segment.read_bytes() == sound
-        eventually_sync(lambda: not link_status(sites)["not_proven_because"], WITHIN_MS)
+        eventually_sync(lambda: not link_of_status(sites)["not_proven_because"], WITHIN_MS)

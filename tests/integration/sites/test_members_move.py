@@ -5,7 +5,6 @@ partitions and their positions, and read no record twice although they commit no
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 
 import pytest
@@ -14,6 +13,7 @@ from confluent_kafka import TopicPartition
 from tests.support.clients.group_members import GroupMember
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_access import is_protected
 from tests.support.eventually import eventually, eventually_sync
 
 pytestmark = pytest.mark.integration
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.integration
 PARTITIONS = 4
 RECORDS = 400
 PROTOCOLS = ("classic", "consumer")
-
-
-def is_protected(sites: EmbeddedSites) -> bool:
-    (link,) = json.loads(sites.command("links", "status", "a-b", "--output", "json").stdout)["links"]
-    return link["protected_since_ms"] is not None
 
 
 def owned_by(members: list[GroupMember]) -> list[list[int]]:

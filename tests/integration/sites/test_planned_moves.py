@@ -17,6 +17,7 @@ from tests.support.clients.transactional_clients import flat, read_values
 from tests.support.clients.transactional_load import PARTITIONS, JavaTransactionalLoad, TransactionalLoad
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic
+from tests.support.embedded.site_access import is_protected
 from tests.support.eventually import eventually_sync
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -33,11 +34,6 @@ def moved(sites: EmbeddedSites, to: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     account = json.loads(done.stdout)["account"]
     assert (account["is_exact"], account["known_lost_records"]) == (True, 0)
-
-
-def is_protected(sites: EmbeddedSites) -> bool:
-    (link,) = json.loads(sites.command("links", "status", "a-b", "--output", "json").stdout)["links"]
-    return link["protected_since_ms"] is not None
 
 
 def committed_more(load: TransactionalLoad | JavaTransactionalLoad, wanted: int) -> bool:

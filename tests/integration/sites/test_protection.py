@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
@@ -12,15 +11,10 @@ from runtime.clock import SystemClock
 from runtime.times import iso_time
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_access import link_status
 from tests.support.eventually import eventually_sync
 
 pytestmark = pytest.mark.integration
-
-
-def link_status(sites: EmbeddedSites) -> dict[str, Any]:
-    done = sites.command("links", "status", "a-b", "--output", "json")
-    (found,) = json.loads(done.stdout)["links"]
-    return dict(found)
 
 
 def checked(sites: EmbeddedSites) -> CompletedProcess[str]:

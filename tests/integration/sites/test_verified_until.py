@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_access import link_of_status
 from tests.support.eventually import eventually_sync
 
 pytestmark = pytest.mark.integration
@@ -22,16 +22,11 @@ BODY_POSITION = 63
 WITHIN_MS = 120_000
 
 
-def link_status(sites: EmbeddedSites) -> dict[str, Any]:
-    (found,) = json.loads(sites.command("status", "--output", "json").stdout)["links"]
-    return dict(found)
-
-
 def await_verified(sites: EmbeddedSites, since_ms: int) -> None:
     """Wait until all that was written before this time is proven equal."""
 
     def is_verified() -> bool:
-        found = link_status(sites)
+        found = link_of_status(sites)
         assert not found["differences"], found["first_difference"]
         return (found["verified_until_ms"] or 0) > since_ms
 
@@ -64,7 +59,7 @@ async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_name
     flip_a_bit_of_the_last_batch(segment)
 
     def differs() -> bool:
-        return bool(link_status(sites)["differences"] == 1)
+        return bool(link_of_status(sites)["differences"] == 1)
 
     eventually_sync(differs, WITHIN_MS)
     done = sites.command("status")
@@ -91,7 +86,7 @@ async def test_a_bit_that_changes_on_a_disk_is_found_by_reading_it(start_sites: 
         return True
 
     eventually_sync(is_named, WITHIN_MS)
-    eventually_sync(lambda: "is damaged on the disk" in link_status(sites)["not_proven_because"], WITHIN_MS)
+    eventually_sync(lambda: "is damaged on the disk" in link_of_status(sites)["not_proven_because"], WITHIN_MS)
     checks = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
     (proof,) = [one for one in checks if one["check"] == "proof"]
     assert (proof["outcome"], "is damaged on the disk" in proof["detail"]) == ("warning", True), proof
@@ -122,10 +117,10 @@ async def test_a_bit_that_changes_on_a_disk_is_found_in_a_compacted_topic_of_eit
             return done.returncode == 2 and place in " ".join(done.stdout.split())
 
         eventually_sync(is_named, WITHIN_MS)
-        eventually_sync(lambda place=place: place in link_status(sites)["not_proven_because"], WITHIN_MS)
+        eventually_sync(lambda place=place: place in link_of_status(sites)["not_proven_because"], WITHIN_MS)
         flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
 
         def is_sound(place: str = place) -> bool:
-            return not link_status(sites)["not_proven_because"]
+            return not link_of_status(sites)["not_proven_because"]
 
         eventually_sync(is_sound, WITHIN_MS)

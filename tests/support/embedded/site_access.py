@@ -92,10 +92,21 @@ def quotas(sites: EmbeddedSites, site: str) -> str:
     return done.stdout
 
 
+def link_status(sites: EmbeddedSites) -> dict[str, Any]:
+    """The link as `antipode links status` has it, with or without problems."""
+    (found,) = json.loads(sites.command("links", "status", LINK, "--output", "json").stdout)["links"]
+    return dict(found)
+
+
+def link_of_status(sites: EmbeddedSites) -> dict[str, Any]:
+    """The link as `antipode status` has it, with or without problems."""
+    (found,) = json.loads(sites.command("status", "--output", "json").stdout)["links"]
+    return dict(found)
+
+
 def is_protected(sites: EmbeddedSites) -> bool:
     """Whether the link's standby protects the active site."""
-    (link,) = command(sites, "links", "status", LINK)["links"]
-    return link["protected_since_ms"] is not None
+    return link_status(sites)["protected_since_ms"] is not None
 
 
 async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:

@@ -281,6 +281,11 @@ class LinkedSites:
         reply: DescribeLinkReply = await retrying(self.client(site).describe_link, LINK)
         return reply
 
+    async def is_writable(self, site: str) -> bool:
+        """True if every partition of the link takes writes at the site."""
+        reply = await self.describe(site)
+        return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
+
     async def ends(self, site: str) -> dict[tuple[str, int], int]:
         """Log ends of the carried partitions."""
         reply = await self.describe(site)

@@ -9,15 +9,23 @@ partition.
   b. After a failure nothing is sent until everything in flight has been answered; then all
      unacknowledged entries, in order.
   c. A discarded generation is settled once nothing of it is in flight.
+
+Small entries that wait for their turn are joined: while a target is slow, requests become larger
+and not more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mirror.link.core.partitions import BatchRun
+from mirror.link.core.partitions import BatchRun, joined
 from wire.protocol.ids import TopicPartition
+
+JOINED_BYTES_MAX = 256 * 1024
+"""Entries are joined up to this size. Joining copies the bytes, which costs less than a request of
+their own.
+"""
 
 
 class ChainBroken(Exception):
@@ -48,6 +56,20 @@ class QueuedBatches:
         """Bytes that the queue accounts for them."""
         return self.run.size_bytes
 
+    def joined(self, following: QueuedBatches) -> QueuedBatches | None:
+        """Both as one entry, with the age of the older one; None if they are not to be joined."""
+        if self.generation != following.generation or self.size_bytes + following.size_bytes > JOINED_BYTES_MAX:
+            return None
+        run = joined(self.run, following.run)
+        if run is None:
+            return None
+        return replace(
+            self,
+            run=run,
+            records=memoryview(b"".join((self.records, following.records))),
+            skipped=self.skipped | following.skipped,
+        )
+
 
 class SendWindow:
     """The unacknowledged entries of one partition. Not concurrent: one producer owns it."""
@@ -57,6 +79,8 @@ class SendWindow:
         self._entries: deque[QueuedBatches] = deque()
         self._sent = 0
         self._in_flight = 0
+        # The offset after all entries of this generation that were ever sent.
+        self._sent_until = 0
         self._dropped_in_flight_bytes = 0
         self._is_failed = False
 
@@ -94,6 +118,12 @@ class SendWindow:
             raise ChainBroken(
                 f"{entry.key}: batches that expect {entry.expected_log_end_offset} follow an end of {last}"
             )
+        # An entry that was sent stays as it is: the target recognises the same pieces more easily.
+        if self._entries and self._entries[-1].run.first_offset >= self._sent_until:
+            both = self._entries[-1].joined(entry)
+            if both is not None:
+                self._entries[-1] = both
+                return True
         self._entries.append(entry)
         return True
 
@@ -106,6 +136,7 @@ class SendWindow:
 
     def mark_sent(self) -> None:
         """The entry of `next_to_send` is in flight."""
+        self._sent_until = max(self._sent_until, self._entries[self._sent].run.next_offset)
         self._sent += 1
         self._in_flight += 1
 
@@ -147,7 +178,7 @@ class SendWindow:
             else:
                 freed += entry.size_bytes
         self._entries.clear()
-        self._sent = 0
+        self._sent = self._sent_until = 0
         self._is_failed = False
         return freed
 

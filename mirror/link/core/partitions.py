@@ -119,3 +119,23 @@ def survey(records: bytes | memoryview, *, skipped: Collection[int] = (), copied
         repeated_bytes=repeated_bytes,
         new_offset=-1 if not repeated_bytes else next_offset if new_offset < 0 else new_offset,
     )
+
+
+def joined(first: BatchRun, second: BatchRun) -> BatchRun | None:
+    """The run of two that follow each other; None if one of them has repetitions or they do not
+    follow each other.
+    """
+    if first.repeated_bytes or second.repeated_bytes or first.next_offset > second.first_offset:
+        return None
+    return BatchRun(
+        first_offset=first.first_offset,
+        next_offset=second.next_offset,
+        size_bytes=first.size_bytes + second.size_bytes,
+        record_count=first.record_count + second.record_count,
+        first_epoch=first.first_epoch,
+        last_epoch=second.last_epoch,
+        max_timestamp_ms=max(first.max_timestamp_ms, second.max_timestamp_ms),
+        skipped_bytes=first.skipped_bytes + second.skipped_bytes,
+        skipped_records=first.skipped_records + second.skipped_records,
+        new_offset=first.new_offset,
+    )

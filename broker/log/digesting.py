@@ -47,7 +47,12 @@ def sealable_end(log: PartitionLog) -> int:
 def has_unsealed(log: PartitionLog) -> bool:
     """True if a complete leaf of the log has no digest."""
     digests = log.digests
-    return not digests.failure and sealable_end(log) > max(first_whole_leaf(log.log_start_offset), digests.end_leaf)
+    # first what is false for nearly all of thousands of idle logs
+    return (
+        sealed_leaf(log.high_watermark) > digests.end_leaf
+        and not digests.failure
+        and sealable_end(log) > max(first_whole_leaf(log.log_start_offset), digests.end_leaf)
+    )
 
 
 async def seal_some(log: PartitionLog) -> bool:

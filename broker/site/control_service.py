@@ -28,7 +28,7 @@ from broker.metadata.core.image_updates import (
 )
 from broker.metadata.core.link_enforcement import has_leaders_above_floor, is_in_force
 from broker.metadata.core.topic_images import TopicImage
-from broker.replication.replica_figures import describe, is_of_link, quarantine_use, truncations
+from broker.replication.replica_figures import describe, is_of_link, logs_version, quarantine_use, truncations
 from broker.replication.replicas import Replicas
 from broker.site.control_doors import DescribeGroups, Handover
 from broker.site.image_changes import ImageChanges, ImageListener
@@ -180,10 +180,17 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
                     lambda image: is_in_force(image, request.awaited), timeout_ms=request.wait_ms
                 )
             return self._enforced(self._cluster.image, request)
-        image = self._cluster.image
+        image, version, is_unchanged = self._cluster.image, 0, False
+        if request.with_version:
+            version = logs_version(self._replicas, image, broker_epoch=self._broker_epoch())
+            is_unchanged = request.known_versions.get(self._node_id) == version
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
-            partitions=describe(self._replicas, image, topics=set(request.topics), link=request.link),
+            version=version,
+            is_unchanged=is_unchanged,
+            partitions=()
+            if is_unchanged
+            else describe(self._replicas, image, topics=set(request.topics), link=request.link),
             cuts=self._cuts(image, request.link),
             quarantine=quarantine_use(self._replicas.cuts, node_id=self._node_id, now_ms=self._clock.now_ms()),
             link_epochs={name: link.epoch for name, link in image.links.items()},

@@ -8,7 +8,7 @@ not answer is reported as such; nothing is assumed about it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import grpc
@@ -75,6 +75,12 @@ class Enforcement(Struct, frozen=True, kw_only=True):
     has_leaders: bool
 
 
+def are_unchanged(answers: Sequence[BrokerAnswer], known_versions: Mapping[int, int]) -> bool:
+    """True if exactly the brokers of the known versions have answered, each with that version."""
+    is_each = all(one.reply is not None and one.reply.is_unchanged for one in answers)
+    return bool(answers) and is_each and {one.node_id for one in answers} == set(known_versions)
+
+
 class OwnBrokers:
     """Asks every registered broker of the site."""
 
@@ -86,6 +92,19 @@ class OwnBrokers:
     async def describe(self, link: str) -> list[BrokerAnswer]:
         """Each live broker's report about the mirrored partitions of the link."""
         return await self._describe(DescribePartitionsRequest(link=link))
+
+    async def describe_changed(self, link: str, known_versions: Mapping[int, int]) -> list[BrokerAnswer]:
+        """The same, with the versions of the logs; without partitions if all brokers have the known
+        versions.
+        """
+        request = DescribePartitionsRequest(link=link, with_version=True, known_versions=known_versions)
+        answers = await self._describe(request)
+        if all(one.reply is None or not one.reply.is_unchanged for one in answers) or are_unchanged(
+            answers, known_versions
+        ):
+            return answers
+        # Some have changed, and the partitions of the others are missing in their answers.
+        return await self._describe(DescribePartitionsRequest(link=link, with_version=True))
 
     async def _describe(self, request: DescribePartitionsRequest) -> list[BrokerAnswer]:
 

@@ -148,6 +148,7 @@ class ProtectionJudge:
                 target=SiteClient(standby, asked[1], self._channels),
                 source=SiteClient(self._site, [self._own_address], self._channels),
                 clock=self._clock,
+                reuses_logs=True,
             )
         return judged.observer
 

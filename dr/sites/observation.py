@@ -9,12 +9,14 @@ packets do not slow every step down.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from dr.sites.core.access_rules import access_rules
 from dr.sites.core.evidence import (
     Evidence,
+    PartitionPosition,
     Promotion,
     SiteEvidence,
     SiteGroups,
@@ -31,6 +33,7 @@ from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import (
     DescribeGroupsReply,
+    DescribeLinkReply,
     GetSiteViewReply,
     ListFailoversReply,
     ListLinksReply,
@@ -52,7 +55,14 @@ class _Kept(Struct, frozen=True):
 class LinkObserver:
     """Asks two sites about one link."""
 
-    def __init__(self, link: str, *, target: SiteClient, source: SiteClient | None, clock: Clock) -> None:
+    def __init__(
+        self, link: str, *, target: SiteClient, source: SiteClient | None, clock: Clock, reuses_logs: bool = False
+    ) -> None:
+        """`reuses_logs`: while the logs of a site do not change, the evidence has them as they were
+        asked for last, with the times at which a mirror saw the source then.
+        """
+        self._reuses_logs = reuses_logs
+        self._logs: dict[str, tuple[dict[int, int], Mapping[TopicPartition, PartitionPosition]]] = {}
         self._link = link
         self._target = target
         self._source = source
@@ -133,11 +143,13 @@ class LinkObserver:
                     epoch: kept.version for epoch, kept in self._promotions.get(client.name, {}).items()
                 },
                 with_groups=with_groups,
+                with_log_versions=self._reuses_logs,
+                known_log_versions=self._logs[client.name][0] if client.name in self._logs else None,
             )
         )
         description, links, words = reply.description, reply.links, reply.groups
         view, promotions = self._view(client, reply.view), self._promotions_at(client, reply.failovers)
-        partitions = positions_of(description.partitions)
+        partitions = self._positions(client, description)
         return SiteEvidence(
             site=client.name,
             seen_at_ms=self._clock.now_ms(),
@@ -168,6 +180,17 @@ class LinkObserver:
         if not reply.is_unchanged:
             self._views[client.name] = reply.view
         return self._views[client.name]
+
+    def _positions(
+        self, client: SiteClient, description: DescribeLinkReply
+    ) -> Mapping[TopicPartition, PartitionPosition]:
+        if description.are_logs_unchanged:
+            return self._logs[client.name][1]
+        partitions = positions_of(description.partitions)
+        self._logs.pop(client.name, None)
+        if description.log_versions:
+            self._logs[client.name] = dict(description.log_versions), partitions
+        return partitions
 
     def _carried_at(self, site: str, view: SiteView, link: LinkRecord) -> frozenset[TopicPartition]:
         known = self._carried.get(site)

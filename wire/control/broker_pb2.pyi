@@ -325,18 +325,29 @@ class PeerViewConfirmedReply(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribePartitionsRequest(_message.Message):
-    __slots__ = ("topics", "link", "is_brief", "awaited", "wait_ms")
+    __slots__ = ("topics", "link", "is_brief", "awaited", "wait_ms", "with_version", "known_versions")
+    class KnownVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    WITH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     link: str
     is_brief: bool
     awaited: _cluster_pb2.LinkRecord
     wait_ms: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    with_version: bool
+    known_versions: _containers.ScalarMap[int, int]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ..., with_version: _Optional[bool] = ..., known_versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs", "has_markers")
@@ -429,7 +440,7 @@ class QuarantineUse(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -451,6 +462,8 @@ class DescribePartitionsReply(_message.Message):
     LINK_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     HAS_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
@@ -458,4 +471,6 @@ class DescribePartitionsReply(_message.Message):
     link_revisions: _containers.ScalarMap[str, int]
     quarantine: QuarantineUse
     has_leaders: bool
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ...) -> None: ...
+    version: int
+    is_unchanged: bool
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., version: _Optional[int] = ..., is_unchanged: _Optional[bool] = ...) -> None: ...

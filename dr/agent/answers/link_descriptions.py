@@ -13,7 +13,7 @@ from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Ref
 from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.link_survey import survey_topics
-from dr.agent.own_brokers import BrokerAnswer
+from dr.agent.own_brokers import BrokerAnswer, are_unchanged
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import group_warnings, record_problems
 from dr.sites.core.unprotected_topics import UnprotectedTopic, unprotected_topics
@@ -129,6 +129,8 @@ class LinkDescriptions(Answers):
             site=self._site,
             record=stored,
             partitions=[item for reply in replies for item in reply.partitions],
+            log_versions={reply.node_id: reply.version for reply in replies if reply.version},
+            are_logs_unchanged=are_unchanged(answers, request.known_log_versions),
             cuts=[item for reply in replies for item in reply.cuts],
             quarantines=[reply.quarantine for reply in replies if reply.quarantine.entries],
             enforced_epochs={
@@ -144,7 +146,11 @@ class LinkDescriptions(Answers):
         )
 
     async def _logs(self, request: site.DescribeLinkRequest) -> list[BrokerAnswer]:
-        return [] if request.is_brief else await self._parts.brokers.describe(request.name)
+        if request.is_brief:
+            return []
+        if request.with_log_versions:
+            return await self._parts.brokers.describe_changed(request.name, request.known_log_versions)
+        return await self._parts.brokers.describe(request.name)
 
     def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
         peer = self._parts.peers.peer(other_site(link, self._site))

@@ -27,9 +27,14 @@ class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers, AccessRuleAn
         link = request.link
         view = site.GetSiteViewRequest(asking_site=request.asking_site, known_version=request.known_view_version)
         failovers = site.ListFailoversRequest(link=link, known_versions=request.known_account_versions)
+        logs = site.DescribeLinkRequest(
+            name=link,
+            with_log_versions=request.with_log_versions,
+            known_log_versions=request.known_log_versions,
+        )
         groups = site.DescribeGroupsRequest(link=link, is_brief=not request.with_groups)
         parts = await asyncio.gather(
-            self.DescribeLink(site.DescribeLinkRequest(name=link), context),
+            self.DescribeLink(logs, context),
             self.GetSiteView(view, context),
             self.ListLinks(site.ListLinksRequest(), context),
             self.ListFailovers(failovers, context),

@@ -8,9 +8,11 @@ active site held at one moment. The lag is reported separately: a protected stan
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from msgspec import Struct
 
-from dr.sites.core.divergence import diverged_copies
+from dr.sites.core.divergence import Divergence, diverged_copies
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.mirror_reports import mirror_sentence
 from wire.protocol.ids import TopicPartition
@@ -41,6 +43,7 @@ class ProtectionWatch:
         """`known` is the verdict that another process has stored last."""
         self._verdict = known
         self._ends_to_reach: dict[TopicPartition, int] | None = None
+        self._compared: tuple[SiteEvidence, SiteEvidence, Mapping[TopicPartition, Divergence]] | None = None
 
     def observe(self, evidence: Evidence, *, now_ms: int) -> LinkProtection:
         """The verdict from new evidence of both sites, for a failover to the standby. Raises
@@ -49,7 +52,7 @@ class ProtectionWatch:
         source = evidence.source
         if source is None:
             raise ValueError(evidence.source_problem)
-        reason = _problem(evidence, source)
+        reason = _problem(evidence, source, self._diverged)
         if reason:
             # the standby has to reach the ends anew after each problem
             self._ends_to_reach = None
@@ -61,6 +64,19 @@ class ProtectionWatch:
         else:
             self._verdict = LinkProtection(epoch=before.epoch, since_ms=before.since_ms, reason=reason)
         return self._verdict
+
+    def _diverged(self, target: SiteEvidence, source: SiteEvidence) -> Mapping[TopicPartition, Divergence]:
+        """The copies that differ; compared again only if the evidence has other logs."""
+        known = self._compared
+        is_same = (
+            known is not None
+            and known[0].partitions is target.partitions
+            and known[1].partitions is source.partitions
+            and known[0].unprotected == target.unprotected
+        )
+        if known is None or not is_same:
+            known = self._compared = target, source, diverged_copies(target.copies, source.partitions)
+        return known[2]
 
     def _catching_up(self, evidence: Evidence, source: SiteEvidence) -> str:
         """Return why the standby is not yet protected again after a problem; empty once it has
@@ -82,7 +98,11 @@ class ProtectionWatch:
         return ""
 
 
-def _problem(evidence: Evidence, source: SiteEvidence) -> str:
+def _problem(
+    evidence: Evidence,
+    source: SiteEvidence,
+    compare: Callable[[SiteEvidence, SiteEvidence], Mapping[TopicPartition, Divergence]],
+) -> str:
     """The most serious problem; empty if there is none."""
     target = evidence.target
     if target is None:
@@ -94,7 +114,7 @@ def _problem(evidence: Evidence, source: SiteEvidence) -> str:
             f"{target.site} has no mirror that carries all ({mirror_sentence(target.mirror_age_ms)}); start one: antipode "
             f"mirror --config FILE, with link.name={evidence.link} and the agents of {target.site} as site.agents"
         )
-    diverged = diverged_copies(target.copies, source.partitions)
+    diverged = compare(target, source)
     problems = [one.sentence(copy_site=target.site, source_site=source.site) for _, one in sorted(diverged.items())]
     problems += [*source.deposed, *(topic.reason for topic in target.unprotected), *target.mirror_problems]
     problems += [*_leaderless(source), *_leaderless(target)]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.topic_images import PartitionImage
@@ -13,8 +14,9 @@ from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.replica_figures import describe
+from broker.replication.replica_figures import describe, logs_version
 from broker.settings.core.topic_configs import LogConfig
+from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import open_log
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -53,3 +55,35 @@ def test_other_leaders_report_what_they_have_shown(
     tmp_path: Path, hold: StandbyHold | None, site: str, policy: dict[str, str]
 ) -> None:
     assert not reported(tmp_path, hold=hold, site=site, **policy)
+
+
+def test_the_version_of_the_logs_changes_with_each_log_and_with_the_roles(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    state = Partition(node_id=1, log_end_offset=0)
+    hosted = HostedPartition(
+        topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+    partitions: Any = [hosted]
+    image = ClusterImage(site="a", node_id=1)
+    found: list[int] = []
+
+    def note() -> None:
+        version = logs_version(partitions, image, broker_epoch=7)
+        assert version == logs_version(partitions, image, broker_epoch=7)
+        found.append(version)
+
+    note()
+    led = PartitionImage(index=0, leader=1, leader_epoch=1, partition_epoch=1, replicas=(1,), isr=(1,))
+    state.change(led, now_ms=0)
+    note()
+    log.append_as_leader(batch(), leader_epoch=1, now_ms=0)
+    note()
+    state.record_append(1)
+    note()
+    image = replace(image, version=image.version + 1)
+    note()
+    found.append(logs_version(partitions, image, broker_epoch=8))
+    partitions.clear()
+    note()
+    log.close()
+    assert len(set(found)) == len(found)

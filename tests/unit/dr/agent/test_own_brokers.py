@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dr.agent.own_brokers import Enforcement, OwnBrokers
+from dr.agent.own_brokers import Enforcement, OwnBrokers, are_unchanged
 from runtime.clock import SystemClock
-from wire.control.broker_pb2 import DescribePartitionsReply, DescribePartitionsRequest
+from wire.control.broker_pb2 import DescribePartitionsReply, DescribePartitionsRequest, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
 RECORD = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=3, phase=LinkPhase.FENCED)
@@ -54,3 +54,50 @@ async def test_one_query_waits_until_the_record_is_in_force_and_reports_its_lead
         broker.enforced.set()
         assert await waiting == Enforcement(problems=[], has_leaders=has_leaders)
     assert len(broker.requests) == 1
+
+
+class Versioned:
+    """The control services of two brokers, whose logs have versions."""
+
+    def __init__(self) -> None:
+        self.versions = {1: 11, 2: 22}
+        self.described: list[int] = []
+        """The brokers that have described their partitions, by node id."""
+
+    def broker_control(self, address: str) -> Any:
+        """Plays Channels."""
+        node_id = int(address)
+
+        async def describe(request: DescribePartitionsRequest, **_: float) -> DescribePartitionsReply:
+            assert request.with_version
+            version = self.versions[node_id]
+            if request.known_versions.get(node_id) == version:
+                return DescribePartitionsReply(node_id=node_id, version=version, is_unchanged=True)
+            self.described.append(node_id)
+            partitions = [PartitionDescription(topic="t", partition=node_id)]
+            return DescribePartitionsReply(node_id=node_id, version=version, partitions=partitions)
+
+        return SimpleNamespace(DescribePartitions=describe)
+
+
+@pytest.mark.parametrize(
+    ("known", "described"),
+    [
+        ({}, [1, 2]),
+        ({1: 11, 2: 22}, []),
+        ({1: 11, 2: 21}, [1, 2]),
+        ({1: 11}, [1, 2]),
+        ({1: 11, 2: 22, 3: 33}, [1, 2]),
+    ],
+)
+async def test_partitions_are_left_out_only_if_the_logs_of_exactly_the_known_brokers_are_unchanged(
+    known: dict[int, int], described: list[int]
+) -> None:
+    channels: Any = Versioned()
+    brokers = {node_id: (SimpleNamespace(grpc_address=str(node_id)), 7) for node_id in (1, 2)}
+    cache: Any = SimpleNamespace(facts=SimpleNamespace(brokers=brokers, unreadable={}))
+    answers = await OwnBrokers(cache, channels, SystemClock()).describe_changed("a-b", known)
+    found = [item.partition for one in answers if one.reply is not None for item in one.reply.partitions]
+    assert sorted(found) == described
+    assert are_unchanged(answers, known) is not bool(described)
+    assert {one.node_id: one.reply.version for one in answers if one.reply is not None} == channels.versions

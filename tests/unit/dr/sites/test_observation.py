@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import pytest
 from msgspec.structs import replace
 
 from dr.sites.core.loss import LossAccount
@@ -12,6 +13,7 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient, SiteRefused
 from tests.support.clock import ManualClock
 from wire.control import site_pb2 as site
+from wire.control.broker_pb2 import PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
 
 RECORD = LinkRecord(name="a-b", epoch=3, source_site="a", target_site="b", active_site="b", phase=LinkPhase.MIRRORING)
@@ -107,3 +109,36 @@ async def test_each_site_is_asked_how_it_looks_to_the_other_one_by_whichever_cli
     for client in (target, source, again):
         await observer.site_evidence(client)
     assert (target.asking_sites, source.asking_sites, again.asking_sites) == (["a"], ["b"], ["a"])
+
+
+class Logs(SiteClient):
+    """A site of one broker, which sends its logs unless the observer knows them."""
+
+    def __init__(self, *, has_versions: bool = True) -> None:
+        self.name = "b"
+        self.version = 1
+        self.has_versions = has_versions
+        self.sent = 0
+
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        if request.with_log_versions and dict(request.known_log_versions) == {1: self.version}:
+            return site.ObserveLinkReply(
+                description=site.DescribeLinkReply(log_versions={1: self.version}, are_logs_unchanged=True)
+            )
+        self.sent += 1
+        partitions = [PartitionDescription(topic="t", partition=0, log_end_offset=self.version)]
+        versions = {1: self.version} if self.has_versions else {}
+        return site.ObserveLinkReply(description=site.DescribeLinkReply(partitions=partitions, log_versions=versions))
+
+
+@pytest.mark.parametrize(("reuses_logs", "has_versions", "sent"), [(True, True, 2), (False, True, 4), (True, False, 4)])
+async def test_unchanged_logs_are_sent_once_to_an_observer_that_reuses_them(
+    reuses_logs: bool, has_versions: bool, sent: int
+) -> None:
+    at = Logs(has_versions=has_versions)
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock(), reuses_logs=reuses_logs)
+    for version in (1, 1, 7, 7):
+        at.version = version
+        evidence = await observer.site_evidence(at)
+        assert [position.log_end_offset for position in evidence.partitions.values()] == [version]
+    assert at.sent == sent

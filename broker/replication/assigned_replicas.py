@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.log.errors import StorageError
+from broker.log.partition_log import PartitionLog
 from broker.metadata.core.access import read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_difference import ImageChange
@@ -83,10 +84,14 @@ class AssignedReplicas:
         known_offline = set(self._partitions.offline)
         for deleted in change.deleted:
             # deletions first: a topic created again under the same name needs the directory's name
-            await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
+            await self._remove_topic(
+                deleted.name,
+                is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE,
+                is_named=deleted.topic_id in image.deleted_ids,
+            )
         # before a whole image, an unknown topic may just not have been listed yet
         if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
-            self._delete_strays(image)
+            self._remove_strays(image)
         # in threads, so that `open_or_create` below need not block the loop for old names
         await self._logs.make_way(change.changed, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
@@ -120,13 +125,24 @@ class AssignedReplicas:
             self._partitions.listeners.offline_changed()
         return failures
 
-    def _delete_strays(self, image: ClusterImage) -> None:
-        """Delete logs found at the start whose topics were deleted while this broker was down; logs
+    def _remove_strays(self, image: ClusterImage) -> None:
+        """Remove logs found at the start whose topics were deleted while this broker was down; logs
         of topics in quarantine are kept.
         """
         known = {topic.name: topic.topic_id for topic in image.topics.values()}
-        for stray in self._logs.delete_strays(known, spared=image.quarantined):
-            state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
+        for stray in self._logs.strays(known, spared=image.quarantined):
+            if stray.topic_id in image.deleted_ids:
+                self._logs.delete(stray)
+                state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
+            else:
+                self._set_aside(stray)
+
+    def _set_aside(self, unknown: PartitionLog) -> None:
+        """Keep the log of a topic that the controller does not know and does not name as deleted:
+        ZooKeeper may have lost its data.
+        """
+        self._logs.set_aside(unknown)
+        state_change.warning("log of an unknown topic set aside", topic=unknown.topic, partition=unknown.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's effective config here; an override that this broker does not accept is
@@ -240,22 +256,25 @@ class AssignedReplicas:
             self._change_role(hosted, partition, role_of_topic(image, hosted.topic))
             self._role_changes.write()
 
-    async def _delete_topic(self, topic: str, *, is_copy: bool) -> None:
+    async def _remove_topic(self, topic: str, *, is_copy: bool, is_named: bool) -> None:
         self._partitions.offline = {key for key in self._partitions.offline if key[0] != topic}
         for key in [key for key in self._partitions.hosted if key[0] == topic]:
             if (hosted := self._partitions.hosted.get(key)) is not None:
                 # before `_delete`: the files are found beside the log's folder
-                self._partitions.cuts.forget(hosted.log, is_copy=is_copy)
-                self._delete(hosted)
+                self._partitions.cuts.forget(hosted.log, is_copy=is_copy or not is_named)
+                self._delete(hosted, is_named=is_named)
             await asyncio.sleep(0)
         self._metrics.forget_topic(topic)
 
-    def _delete(self, hosted: HostedPartition) -> None:
+    def _delete(self, hosted: HostedPartition, *, is_named: bool = True) -> None:
         del self._partitions.hosted[hosted.key]
         # requests that hold this object while they wait get an answer that makes clients refresh
         # metadata
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
-        self._logs.delete(hosted.log)
+        if is_named:
+            self._logs.delete(hosted.log)
+        else:
+            self._set_aside(hosted.log)
         self._standbys.forget(hosted)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         # last: requests that wake up must not find the partition here

@@ -43,7 +43,7 @@ class _PutAside:
     once.
     """
 
-    def __init__(self, directory: LogDirectory, folder: Folder, source: str, target: str, due_ms: int) -> None:
+    def __init__(self, directory: LogDirectory, folder: Folder, source: str, target: str, due_ms: int | None) -> None:
         self.directory = directory
         self.source = source
         self.target = target
@@ -80,9 +80,11 @@ class Deletions:
     # -- what is to go -----------------------------------------------------------------------------
 
     def add_log_directory(
-        self, directory: LogDirectory, folder: Folder, source: str, target: str, *, due_ms: int
+        self, directory: LogDirectory, folder: Folder, source: str, target: str, *, due_ms: int | None
     ) -> None:
-        """Rename `source`, the folder of a log, soon, and remove `target` from `due_ms` on."""
+        """Rename `source`, the folder of a log, soon, and remove `target` from `due_ms` on, or
+        never if that is None.
+        """
         self._aside[source] = _PutAside(directory, folder, source, target, due_ms)
 
     def add_file(self, path: str) -> None:
@@ -165,7 +167,8 @@ class Deletions:
             if self._aside.get(aside.source) is aside:
                 del self._aside[aside.source]
                 aside.directory.note_names()
-                self.add_directory(aside.directory, aside.target, due_ms=aside.due_ms)
+                if aside.due_ms is not None:
+                    self.add_directory(aside.directory, aside.target, due_ms=aside.due_ms)
 
     # -- removing ----------------------------------------------------------------------------------
 

@@ -13,7 +13,11 @@ DELETED_MARK: Final = "-delete"
 FUTURE_MARK: Final = "-future"
 
 
-IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
+STRAY_MARK: Final = "-stray"
+"""Of logs that are kept though their topics are unknown; no start loads or removes them."""
+
+
+IGNORED_MARKS: Final = (FUTURE_MARK, STRAY_MARK)
 
 
 _NAME_BYTES_MAX: Final = 255
@@ -27,7 +31,7 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number))
 
 
-def deleted_name(key: TopicPartition) -> str:
-    """A new name for the directory of a deleted log, short enough for file systems."""
-    mark = f".{new_uuid().hex}{DELETED_MARK}"
+def aside_name(key: TopicPartition, mark: str) -> str:
+    """A new name for the directory of a log that is let go, short enough for file systems."""
+    mark = f".{new_uuid().hex}{mark}"
     return f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark

@@ -19,7 +19,7 @@ from typing import Final
 from broker.log.directories import checkpoints
 from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
 from broker.log.directories.directory_claim import DirectoryClaim
-from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, deleted_name, parse_directory_name
+from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, aside_name, parse_directory_name
 from broker.log.directories.removal import PendingRemovals, remove_files
 from broker.log.errors import StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
@@ -202,12 +202,12 @@ class LogDirectory:
 
     # -- deleting ----------------------------------------------------------------------------------
 
-    def let_go(self, log: PartitionLog) -> str:
-        """Release a log that is deleted; return the name of its directory until it is removed."""
+    def let_go(self, log: PartitionLog, mark: str) -> str:
+        """Release a log that is deleted or set aside; return the new name of its directory."""
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
-        return f"{self.path}/{deleted_name(key)}"
+        return f"{self.path}/{aside_name(key, mark)}"
 
     def note_names(self) -> None:
         """Record that a directory in here was renamed; a crash of the machine before the next

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.log.directories.deletions import Deletions
+from broker.log.directories.directory_names import DELETED_MARK, STRAY_MARK
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move
 from broker.log.errors import DirectoryOffline, StorageError, storage_errors
@@ -183,9 +184,14 @@ class LogPlacement:
 
         A crash before that restores the log under its old name: it is a stray at the next start.
         """
-        directory, target = self._let_go(log)
+        directory, target = self._let_go(log, DELETED_MARK)
         due_ms = self._now_ms() + log.config.file_delete_delay_ms
         self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=due_ms)
+
+    def set_aside(self, log: PartitionLog) -> None:
+        """Like `delete`, but the renamed directory is kept until a person removes it."""
+        directory, target = self._let_go(log, STRAY_MARK)
+        self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=None)
 
     def remove_file(self, path: str) -> None:
         """Remove a file that belongs to no log, within moments; does nothing if it does not
@@ -197,7 +203,7 @@ class LogPlacement:
         """Like `delete`, but durable and blocking: for cases in which a restored log would be a
         second one of the same name.
         """
-        directory, target = self._let_go(log)
+        directory, target = self._let_go(log, DELETED_MARK)
         with log.folder.held(), storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
         # durable: the copy takes the same name, and after a crash there must not be two
@@ -205,13 +211,13 @@ class LogPlacement:
         directory.sync()
         self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)
 
-    def _let_go(self, log: PartitionLog) -> tuple[LogDirectory, str]:
+    def _let_go(self, log: PartitionLog, mark: str) -> tuple[LogDirectory, str]:
         key = TopicPartition(log.topic, log.partition)
         if key in self.moves:
             self._drop_move(key)
         del self._logs[key]
         directory = self._homes.pop(key)
-        return directory, directory.let_go(log)
+        return directory, directory.let_go(log, mark)
 
     async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
         """Remove the remains of former logs of the same name, before logs of these topics are
@@ -249,21 +255,17 @@ class LogPlacement:
         except StorageError as error:
             self.note_failure(error)
 
-    def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
-        """Delete logs of topics that were deleted, or that exist under another id; return the
-        deleted logs.
+    def strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
+        """Logs of topics that were deleted, or that exist under another id.
 
-        The topics in `spared` may or may not exist: their logs stay.
+        The topics in `spared` may or may not exist: their logs are none.
         """
-        strays = [
+        return [
             log
             for log in self
             if log.topic not in spared
             and (log.topic not in topics or (log.topic_id is not None and log.topic_id != topics[log.topic]))
         ]
-        for log in strays:
-            self.delete(log)
-        return strays
 
     def home_of(self, log: PartitionLog) -> str:
         """Path of the log directory that holds `log`."""

@@ -85,6 +85,10 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    deleted_ids: frozenset[bytes] = frozenset()
+    """The topics that the last batch named as deleted. A controller names each until all its
+    replicas are gone.
+    """
     quarantined: frozenset[str] = frozenset()
     """Topics that the controller cannot read: this broker's state of them, in `topics` and in its
     logs, stays unchanged.

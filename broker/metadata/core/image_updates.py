@@ -78,6 +78,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         departed={node: broker for node, broker in {**image.departed, **image.brokers}.items() if node not in brokers},
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
+        deleted_ids=frozenset(bytes(deleted.topic_id) for deleted in batch.deleted_topics),
         quarantined=quarantined,
         links=image.links if has_same_links else links,
         # an epoch that was confirmed without a time limit needs a permit from now on

@@ -232,9 +232,28 @@ def test_a_log_of_an_older_topic_of_the_same_name_is_replaced(tmp_path):
     logs = store(tmp_path)
     fill(create(logs), 3)
     assert create(logs, topic_id=OTHER_ID).log_end_offset == 0
-    assert [log.topic for log in logs.delete_strays({"t": ID})] == ["t"]
-    assert len(logs) == 0
+    (stray,) = logs.strays({"t": ID})
+    assert stray.topic_id == OTHER_ID
     logs.close()
+
+
+def test_a_log_that_is_set_aside_is_never_removed(tmp_path):
+    now = [NOW_MS]
+    logs = store(tmp_path, now_ms=lambda: now[0])
+    log = create(logs, file_delete_delay_ms=0)
+    fill(log, 3)
+    log.flush_now()
+    written = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
+    logs.set_aside(log)
+    assert create(logs, topic_id=OTHER_ID).log_end_offset == 0
+    now[0] += 10**9
+    asyncio.run(logs.remove_due())
+    logs.close()
+    again = store(tmp_path)
+    assert [(found.topic, found.topic_id) for found in again] == [("t", OTHER_ID)]
+    (aside,) = tmp_path.glob("t-0.*-stray")
+    assert (aside / f"{0:020d}.log").read_bytes() == written
+    again.close()
 
 
 def test_a_new_log_does_not_inherit_checkpoints_of_a_deleted_one(tmp_path):

@@ -52,6 +52,11 @@ def test_deleting_an_older_topic_of_the_same_name_leaves_the_newer_one() -> None
     assert "t" in after.topics
 
 
+def test_an_image_knows_the_deletions_of_its_own_batch_alone() -> None:
+    named = apply_batch(image(topic("t")), batch(deleted_topics=[DeletedTopic(name="t", topic_id=b"i" * 16)]))
+    assert (named.deleted_ids, apply_batch(named, batch()).deleted_ids) == ({b"i" * 16}, frozenset())
+
+
 def test_a_topic_that_did_not_change_stays_the_same_object() -> None:
     before = image(topic("t1"), topic("t2", topic_id=b"j" * 16))
     after = apply_batch(before, batch(topic("t1"), topic("t2", topic_id=b"j" * 16, epoch=1)))

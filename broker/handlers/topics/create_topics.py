@@ -67,7 +67,7 @@ def _new_topic(topic: Any) -> pb.NewTopic:
         name=topic.name,
         partition_count=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        configs={config.name: config.value for config in topic.configs if config.value is not None},
+        configs={config.name: config.value for config in topic.configs},
         assignments=[
             pb.ReplicaAssignment(partition=assignment.partition_index, replicas=assignment.broker_ids)
             for assignment in topic.assignments
@@ -102,6 +102,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             )
         elif refusal is not None:
             results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif missing := ",".join(config.name for config in topic.configs if config.value is None):
+            message = f"Null value not supported for topic configs: {missing}"
+            results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_config, message)
         elif topic.name not in image.topics and not permits.take(_partition_count(doors, topic)):
             results[topic.name] = _failure(
                 build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE

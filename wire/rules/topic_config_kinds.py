@@ -94,7 +94,9 @@ class TopicConfig(Struct, frozen=True, kw_only=True):
 
     def _number(self, value: str, text: str) -> int | float:
         try:
-            number: int | float = float(value) if self.kind is ConfigKind.DOUBLE else int(value)
+            # Python reads 1_000 as a number, Java does not
+            digits = value.replace("_", "?")
+            number: int | float = float(digits) if self.kind is ConfigKind.DOUBLE else int(digits)
         except ValueError:
             raise self.refusal(text, f"Not a number of type {self.kind.value}") from None
         limit = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX

@@ -32,6 +32,7 @@ def test_values_within_type_and_range_are_accepted(overrides: dict[str, str]) ->
     [
         ({"retention.hours": "1"}, "Unknown topic config name: retention.hours"),
         ({"retention.ms": "soon"}, "Invalid value soon for configuration retention.ms: Not a number of type LONG"),
+        ({"retention.ms": "1_000"}, "Invalid value 1_000 for configuration retention.ms: Not a number of type LONG"),
         ({"retention.ms": "-2"}, "Value must be at least -1"),
         ({"segment.bytes": "4294967296"}, "Not a number of type INT"),
         ({"cleanup.policy": "shred"}, "must be one of: delete, compact"),

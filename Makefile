@@ -18,8 +18,8 @@ PROTOS := $(wildcard wire/control/*.proto)
 # What tests the compiled modules (runtime/compiled.py): make test runs it a second time, interpreted;
 # test_record_machine.py gives damaged records to both.
 BOTH_WAYS := -k "not damaged and not random_bytes" tests/golden/test_record_verdicts.py tests/unit/wire/batches/test_record_batch.py \
-	$(foreach name,hot_codecs record_batches record_machine wire_frames,tests/property/test_$(name).py) \
-	$(foreach name,log/core/test_retention log/test_partition_log network/test_channels network/test_request_memory network/test_compressed_channel,tests/unit/broker/$(name).py) \
+	$(foreach name,hot_codecs partition producer_replay record_batches record_machine wire_frames,tests/property/test_$(name).py) \
+	$(foreach name,log/core/test_leader_epochs log/core/test_producer_state log/core/test_retention log/test_log_failures log/test_log_reading log/test_partition_log replication/test_hosted_partition replication/test_wake_ups network/test_channels network/test_request_memory network/test_compressed_channel,tests/unit/broker/$(name).py) \
 	tests/unit/mirror/translate/core/test_merging.py tests/integration/broker/network
 # Tests with processes wait more than they compute: three for each core. Those of Spark run before
 # them: Spark gives its Python workers 10 s to start, too little among three workers a core.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from types import CoroutineType
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -126,7 +127,10 @@ class Dispatcher:
         task = self._loop.create_task(self._guarded(exchange, answering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: answering.close())  # cancelled before its first step, so it never began
+        # cancelled before its first step, an interpreted coroutine would warn that it never began;
+        # a compiled one does not warn, and cannot be closed once it has ended
+        if isinstance(answering, CoroutineType):
+            task.add_done_callback(lambda _: answering.close())
         exchange.on_cancelled(lambda: _cancel(task))
 
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:

@@ -13,9 +13,9 @@ from broker.metadata.cluster import Cluster
 from broker.metrics import BrokerMetrics
 from broker.replication.following.replica_fetchers import ReplicaFetchers
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import ReplicaListeners
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.offline_reports import OfflineReplicaReports
+from broker.replication.replica_listeners import ReplicaListeners
 from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings

@@ -101,4 +101,7 @@ def storage_errors(operation: str, path: str) -> Iterator[None]:
 def storage_error(operation: str, path: str, error: OSError) -> StorageError:
     """The typed error for an OSError."""
     kind = DiskFull if error.errno in _FULL else StorageError
-    return kind(operation, path, error.strerror or str(error))
+    failure = kind(operation, path, error.strerror or str(error))
+    # compiled code ignores the `from` of a `raise`, and `is_disk_failure` reads the cause
+    failure.__cause__ = error
+    return failure

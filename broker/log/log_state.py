@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from broker.log.core.batch_checks import BatchLimits
 from broker.log.core.leader_epochs import EpochEnd, EpochStart
 from broker.log.core.producer_state import ProducerStates
@@ -39,6 +41,7 @@ class CorruptBatch(NamedTuple):
     reason: str
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LogState:
     """The state of one partition's log. Making it opens the directory, which exists.
 
@@ -53,6 +56,8 @@ class LogState:
     """The end of that pass, Unix ms; 0 before the first one of this process."""
     content_version: int = 0
     """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
+    uncleanable_version: int = -1
+    """The content version at which the cleaner found a batch that does not decode."""
 
     def __init__(
         self,

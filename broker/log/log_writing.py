@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kio.schema.errors import ErrorCode
+from mypy_extensions import mypyc_attr
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.producer_values import CompletedTransaction, SnapshotEntry
@@ -31,6 +32,7 @@ from runtime.disk import Buffer
 from wire.batches.record_batch import BatchHeader
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WritableLog(LogState):
     """A log that takes batches."""
 

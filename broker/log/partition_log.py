@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
+from mypy_extensions import mypyc_attr
+
 from broker.log.core.retention import (
     RetentionHold,
     RetentionPolicy,
@@ -34,6 +36,7 @@ from broker.log.segments.transaction_index import AbortedTransaction
 from broker.log.truncation import truncation
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PartitionLog(WritableLog):
     """One partition's log. Making it opens the directory, which exists (`log_state.py`)."""
 

@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from mypy_extensions import mypyc_attr
 
 from broker.log.core.leader_epochs import EpochStart
 from broker.log.partition_log import PartitionLog
@@ -39,6 +40,7 @@ READERS_REMEMBERED_MS: Final = 30_000.0
 """Time (ms) after its last fetch by a client for which a follower counts as read by clients."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PartitionFailure(Exception):
     """The partition cannot do what was asked; `code` and the records at fault go to the client."""
 
@@ -49,6 +51,7 @@ class PartitionFailure(Exception):
         self.record_errors = record_errors
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HostedPartition:
     """State, log and roles of one partition."""
 

@@ -7,10 +7,10 @@ checks stay true until they return.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
+from mypy_extensions import mypyc_attr
 
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
@@ -30,6 +30,7 @@ from broker.replication.core.partition_effects import (
 from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
+from broker.replication.replica_listeners import ReplicaListeners
 from broker.replication.truncated_records import TruncatedRecords
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
@@ -41,25 +42,7 @@ TURN_MS_MAX: Final = 2.0
 """Time (ms) for which work over many partitions may occupy the event loop without a break."""
 
 
-def _ignore(*_: object) -> None:
-    """No part listens."""
-
-
-class ReplicaListeners(Struct, frozen=True, kw_only=True):
-    """Parts of the broker that act on what happens to partitions here."""
-
-    follower_outside: Callable[[HostedPartition, int], None] = _ignore
-    """Called after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
-    isr_proposed: Callable[[HostedPartition], None] = _ignore
-    """Called when a leader here wants other in-sync replicas (`isr_proposals.py`)."""
-    first_reader: Callable[[HostedPartition], None] = _ignore
-    """Called when a client begins to read from a follower here (`replica_fetchers.py`)."""
-    offline_changed: Callable[[], None] = _ignore
-    """Called when a log directory fails, or when an offline replica is unassigned
-    (`offline_reports.py`).
-    """
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HostedPartitions:
     """All partitions of this broker; `act` carries out their effects."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kio.schema.errors import ErrorCode
+from mypy_extensions import mypyc_attr
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.directories.log_placement import DirectoryFailure
@@ -24,10 +25,11 @@ from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.replication_throttle import ReplicationThrottle
 from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
-from broker.replication.hosted_partitions import HostedPartitions, ReplicaListeners
+from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
 from broker.replication.quarantine import Entry
+from broker.replication.replica_listeners import ReplicaListeners
 from broker.replication.sequence_gaps import SequenceGaps
 from broker.replication.standbys import Standbys
 from broker.replication.truncated_records import TruncatedRecords
@@ -40,6 +42,7 @@ from wire.protocol.ids import PartitionKey
 state_change = state_change_logger()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Replicas(HostedPartitions):
     """The partitions that this broker holds, with what clients and followers ask of them."""
 

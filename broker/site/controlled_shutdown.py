@@ -37,13 +37,9 @@ class ControlledShutdown:
     """The state of it; Produce asks whether it is under way."""
 
     def __init__(self) -> None:
-        self._has_begun = False
         self._is_moved = asyncio.Event()
-
-    @property
-    def is_under_way(self) -> bool:
+        self.is_under_way = False
         """True if the future leaders are unknown yet."""
-        return self._has_begun and not self._is_moved.is_set()
 
     async def moved(self) -> None:
         """Wait until the controller has answered; from then on the image names the new leaders."""
@@ -65,7 +61,7 @@ class ControlledShutdown:
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
             return
         # before the wait: appends from here on would lengthen it
-        self._has_begun = True
+        self.is_under_way = not self._is_moved.is_set()
         try:
             await _replicated(replicas)
             request = pb.ControlledShutdownRequest(node_id=settings.node_id, broker_epoch=broker_epoch)
@@ -75,13 +71,17 @@ class ControlledShutdown:
                 is_over = await _ask(controller, request, attempt)
                 # after the first answer, though some leaderships may stay: requests must not wait
                 # for those
-                self._is_moved.set()
+                self._end()
                 # no other broker is left that could take a leadership later
                 if is_over or image().brokers.keys() <= {settings.node_id}:
                     return
         finally:
             # also when the stop is cancelled: a waiting request must always get an answer
-            self._is_moved.set()
+            self._end()
+
+    def _end(self) -> None:
+        self.is_under_way = False
+        self._is_moved.set()
 
 
 async def _replicated(replicas: Replicas) -> None:

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
-from broker.handlers.records.produce_responses import WaitingProduce
-from broker.log.core import producer_state
-from broker.log.core.leader_epochs import EpochEnd, LeaderEpochs
-from broker.log.core.producer_state import ProducerStates
+from broker.handlers.records.waiting_produce import WaitingProduce
+from broker.log.core.leader_epochs import EpochEnd
 from broker.metadata.core.topic_images import PartitionImage
+from broker.replication import assigned_replicas
 from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
@@ -38,6 +37,8 @@ from controller.core.partitions import isr_changes
 from controller.core.state import facts
 from controller.stored.cluster_writer import ClusterWriter
 from runtime.zookeeper.nodes import SetNode
+from tests.sim import disk
+from tests.sim.disk import MemoryLog
 from tests.sim.seed_run import Kind
 
 Original = Callable[..., Any]
@@ -61,6 +62,13 @@ class Mutant:
         """While this lasts the product is broken."""
         with patch.object(self.owner, self.name, self.substitute(getattr(self.owner, self.name))):
             yield
+
+
+def _derived(method: str, substitute: Substitute) -> Substitute:
+    """The class with this method replaced in a derived class: compiled code calls a method of its
+    own class, whatever is patched there.
+    """
+    return lambda kind: type("Mutant", (cast("type", kind),), {method: substitute(getattr(kind, method))})
 
 
 def _truncates_to_the_high_watermark(_: Original) -> Original:
@@ -87,10 +95,10 @@ def _returns(value: Any) -> Substitute:
 def _forgets_divergence(_: Original) -> Original:
     """KIP-279 undone: the largest epoch not above is taken for the one asked for."""
 
-    def end_of(self: LeaderEpochs, epoch: int, log_end_offset: int) -> EpochEnd:
-        return EpochEnd(epoch, log_end_offset)
+    def epoch_end_offset(self: MemoryLog, epoch: int) -> EpochEnd:
+        return EpochEnd(epoch, self.log_end_offset)
 
-    return end_of
+    return epoch_end_offset
 
 
 def _expands_at_once(_: Original) -> Original:
@@ -207,16 +215,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="a leader does not know where an older epoch ended (KIP-279)",
-        owner=LeaderEpochs,
-        name="end_of",
+        owner=MemoryLog,
+        name="epoch_end_offset",
         substitute=_forgets_divergence,
         known_seed=3,
     ),
     Mutant(
         title="a follower does not say of which epoch its last batch is (KIP-320)",
-        owner=HostedPartition,
-        name="last_record_epoch",
-        substitute=lambda _: property(lambda _self: -1),
+        owner=assigned_replicas,
+        name="HostedPartition",
+        substitute=_derived("last_record_epoch", lambda _: property(lambda _self: -1)),
         known_seed=1,
     ),
     Mutant(
@@ -228,37 +236,37 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="a follower is proposed before it has caught up",
-        owner=Partition,
-        name="expanded_isr",
-        substitute=_expands_at_once,
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("expanded_isr", _expands_at_once),
         known_seed=5,
     ),
     Mutant(
         title="the high watermark does not wait for proposed replicas (KIP-497)",
-        owner=Partition,
-        name="_counts",
-        substitute=_counts_only_the_known,
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("_counts", _counts_only_the_known),
         known_seed=11,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
-        owner=Partition,
-        name="_counts",
-        substitute=_counts_the_proposed_alone,
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("_counts", _counts_the_proposed_alone),
         known_seed=1,
     ),
     Mutant(
         title="the high watermark moves with too few replicas in sync (KIP-966)",
-        owner=Partition,
-        name="has_enough_in_sync",
-        substitute=lambda _: property(lambda _self: True),
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("has_enough_in_sync", lambda _: property(lambda _self: True)),
         known_seed=3,
     ),
     Mutant(
         title="the high watermark follows the fastest replica in sync",
-        owner=Partition,
-        name="_advance",
-        substitute=_high_watermark_by_the_fastest,
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("_advance", _high_watermark_by_the_fastest),
         known_seed=1,
     ),
     Mutant(
@@ -306,16 +314,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="sequences of idempotent producers are not checked",
-        owner=ProducerStates,
-        name="_check",
-        substitute=_returns(None),
+        owner=disk,
+        name="ProducerStates",
+        substitute=_derived("_check", _returns(None)),
         known_seed=26,
     ),
     Mutant(
         title="a repeated batch is appended again",
-        owner=producer_state,
-        name="_find_duplicate",
-        substitute=_returns(None),
+        owner=disk,
+        name="ProducerStates",
+        substitute=_derived("_find_duplicate", _returns(None)),
         known_seed=2,
     ),
     Mutant(
@@ -327,9 +335,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="a refused proposal is never withdrawn",
-        owner=Partition,
-        name="withdraw_proposal",
-        substitute=_never_withdraws,
+        owner=assigned_replicas,
+        name="Partition",
+        substitute=_derived("withdraw_proposal", _never_withdraws),
         known_seed=38,
     ),
     Mutant(

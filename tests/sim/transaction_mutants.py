@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.internal_log import InternalLog
 from broker.handlers.records.transactional_produce import TransactionalProduce
-from broker.log.partition_log import PartitionLog
 from broker.transactions import marker_sender
 from broker.transactions.core import partition_rules
 from broker.transactions.core import transaction_machine as transactions
@@ -25,6 +24,7 @@ from broker.transactions.core.transaction_messages import (
 )
 from broker.transactions.core.transaction_states import Transaction
 from broker.transactions.transaction_shard import TransactionShard
+from tests.sim.disk import MemoryLog
 from tests.sim.mutants import Mutant, Original
 from tests.sim.seed_run import Kind
 
@@ -132,7 +132,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         title="readers of committed records are not stopped by open transactions",
-        owner=PartitionLog,
+        owner=MemoryLog,
         name="last_stable_offset",
         substitute=lambda _: property(lambda log: log.high_watermark),
         known_seed=1,
@@ -140,7 +140,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         title="an aborted transaction does not get into the index",
-        owner=PartitionLog,
+        owner=MemoryLog,
         name="_note_aborted",
         substitute=_always(None),
         known_seed=1,

@@ -21,25 +21,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
-from msgspec import Struct
 
-from broker.authorization.authorizer import Authorizer, Check
+from broker.authorization.authorizer import Check
 from broker.authorization.authorizer import topics as written_topics
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
-from broker.handlers.records.produce_responses import WaitingProduce, answer, errors_of, throttle_time_ms
+from broker.handlers.records.produce_doors import Doors
+from broker.handlers.records.produce_responses import answer, errors_of, throttle_time_ms
 from broker.handlers.records.role_moves import awaits_role, until_role_is_known
 from broker.handlers.records.transactional_produce import TransactionalProduce
+from broker.handlers.records.waiting_produce import WaitingProduce
 from broker.log.errors import StorageError
-from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
-from broker.quotas.client_throttling import Quotas
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
-from broker.replication.replicas import Replicas
-from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.controlled_shutdown import ControlledShutdown
-from broker.transactions.transaction_admission import TransactionAdmission
-from runtime.clock import Clock
 from wire.protocol.byte_reader import Buffer
 from wire.protocol.ids import ACKS_ALL
 from wire.protocol.messages.leader_hints import NO_HINT
@@ -67,19 +61,6 @@ ADVERTISED_FROM = 0
 ACKS_NONE: Final = 0
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)
 _TOPIC_IDS_FROM = 13
-
-
-class Doors(Struct, frozen=True, kw_only=True):
-    """The parts of the broker that the handler uses."""
-
-    authorizer: Authorizer
-    clock: Clock
-    cluster: Cluster
-    configs: DynamicConfigs
-    controlled_shutdown: ControlledShutdown
-    quotas: Quotas
-    replicas: Replicas
-    transaction_admission: TransactionAdmission
 
 
 class _Append:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -66,8 +65,6 @@ class LogCleaning:
         """
         self._descriptors = descriptors
         self._now_ms = now_ms
-        self._uncleanable: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
-        """The content version at which a batch of the log did not decode."""
 
     async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
         """Run one pass over these logs, all of compacted topics; return one sentence for each log
@@ -105,7 +102,7 @@ class LogCleaning:
         for log in logs:
             if log.failure is not None:
                 continue
-            if self._uncleanable.get(log) == log.content_version:
+            if log.uncleanable_version == log.content_version:
                 uncleanable_count += 1
                 continue
             rules = CleaningRules(log.config.cleanable_dirty_ratio_min, log.config.compaction_lag_ms_max)
@@ -128,7 +125,7 @@ class LogCleaning:
         try:
             result = await self.clean(plan)
         except InvalidBatch as fault:
-            self._uncleanable[log] = content_version
+            log.uncleanable_version = content_version
             self.figures.uncleanable_count += 1
             return f"{name} cannot be compacted: {fault}"
         except StorageError:

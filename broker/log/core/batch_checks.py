@@ -17,10 +17,10 @@ into the response.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
-from msgspec import Struct
+from mypy_extensions import mypyc_attr
 
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.codecs import TooLarge
@@ -36,6 +36,7 @@ _LONG_MAX: Final = 2**63 - 1
 _LONG_MIN: Final = -(2**63)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BatchRejected(Exception):
     """A batch the log will not take: the Kafka error code for the client, the reason, and the
     records at fault (KIP-467).
@@ -54,7 +55,7 @@ size: this bounds memory.
 """
 
 
-class BatchLimits(Struct, frozen=True, kw_only=True):
+class BatchLimits(NamedTuple):
     """The topic's rules for what producers send."""
 
     message_bytes_max: int

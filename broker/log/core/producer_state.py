@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kio.schema.errors import ErrorCode
-from msgspec import Struct, field
+from mypy_extensions import mypyc_attr
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.producer_values import (
@@ -60,25 +60,27 @@ _GAP_MAX: Final = 2**30
 """A sequence further ahead than this counts as behind, because sequences wrap."""
 
 
-class ProducerStates(Struct):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ProducerStates:
     """The producers of one partition."""
 
-    _producers: dict[int, Producer] = field(default_factory=dict)
-    _ongoing: dict[int, int] = field(default_factory=dict)
-    _unreplicated: dict[int, int] = field(default_factory=dict)
-    _carried_over_before: int = -1
-    _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Producer id to epoch and first sequence of the earliest refused batch that has not been
-    retried yet.
-    """
-    must_newcomers_begin: bool = False
-    """For now, refuse producers that are unknown here and do not begin with sequence 0.
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._ongoing: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = {}
+        self._carried_over_before = -1
+        self._refused: dict[int, tuple[int, int]] = {}
+        """Producer id to epoch and first sequence of the earliest refused batch that has not been
+        retried yet.
+        """
+        self.must_newcomers_begin = False
+        """For now, refuse producers that are unknown here and do not begin with sequence 0.
 
-    Right after a change of leaders an earlier batch of such a producer may still be in flight:
-    Java's producer sends its next batch to the new leader while those before it wait for an answer
-    of the old one. If this log accepted the later batch first, the earlier one could never be
-    appended.
-    """
+        Right after a change of leaders an earlier batch of such a producer may still be in flight:
+        Java's producer sends its next batch to the new leader while those before it wait for an
+        answer of the old one. If this log accepted the later batch first, the earlier one could
+        never be appended.
+        """
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -124,7 +126,7 @@ class ProducerStates(Struct):
         producer = prepared.producer if prepared else self._producers.get(header.producer_id) or Producer()
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
         if is_checked:
-            duplicate = _find_duplicate(producer, header.producer_epoch, first_sequence, last_sequence)
+            duplicate = self._find_duplicate(producer, header.producer_epoch, first_sequence, last_sequence)
             if duplicate is not None:
                 return DuplicateSequence(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms)
             self._check(header, producer)
@@ -215,6 +217,19 @@ class ProducerStates(Struct):
             f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence}, "
             f"expected {expected}",
         )
+
+    def _find_duplicate(
+        self, producer: Producer, epoch: int, first_sequence: int, last_sequence: int
+    ) -> WrittenBatch | None:
+        """The batch that the log has already, by its epoch and sequences."""
+        if producer.epoch != epoch:
+            return None
+        # both ends must match: a batch of another size with a used sequence is an error, not a
+        # repetition
+        for batch in producer.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                return batch
+        return None
 
     def _refused_before(self, header: BatchHeader, producer: Producer) -> int | None:
         """The sequence of a refused batch that is not in the log and precedes this one."""
@@ -346,14 +361,3 @@ def _is_behind(sequence: int, other: int) -> bool:
     """True if `sequence` precedes `other`."""
     # sequences wrap: a difference below half of the range means ahead
     return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
-
-
-def _find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
-    if producer.epoch != epoch:
-        return None
-    # both ends must match: a batch of another size with a used sequence is an error, not a
-    # repetition
-    for batch in producer.batches:
-        if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-            return batch
-    return None

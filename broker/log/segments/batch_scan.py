@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.log.errors import CorruptLog, storage_errors
+from broker.log.segments.descriptors import SharedFile
 from runtime.disk import Disk
 from wire.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, read_header
 
@@ -69,3 +70,16 @@ class BatchScan:
         with storage_errors("reading", self._path):
             self._chunk = self._disk.pread(self._descriptor, min(size_bytes, self._end - position), position)
         self._chunk_start = position
+
+
+def scan_file(disk: Disk, file: SharedFile, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The same of a file whose descriptor is held until the reader stops, at the end or earlier.
+
+    This module is not compiled: a compiled generator would not release the descriptor of a reader
+    that stops early.
+    """
+    descriptor = file.acquire()
+    try:
+        yield from BatchScan(disk, descriptor, file.path, start, end)
+    finally:
+        file.release()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker.log.errors import CorruptLog, storage_errors
-from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.batch_scan import scan_file
 from broker.log.segments.descriptors import DescriptorCache, SharedFile
 from broker.log.segments.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
@@ -237,11 +237,7 @@ class IndexedBatches:
             self.file.release()
 
     def _scan(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
-        descriptor = self.file.acquire()
-        try:
-            yield from BatchScan(self._disk, descriptor, self.path, start, self.size_bytes)
-        finally:
-            self.file.release()
+        return scan_file(self._disk, self.file, start, self.size_bytes)
 
     def _scan_start(self, value: int, column: int) -> int:
         """The start of a scan for a relative offset (column 0) or a position (1). A damaged index

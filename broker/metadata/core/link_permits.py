@@ -22,19 +22,18 @@ class LinkPermits:
 
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
-
-    @property
-    def is_in_use(self) -> bool:
+        self.is_in_use = False
         """True if any link ever had a permit here; otherwise permits need no check."""
-        return bool(self._until_ms)
 
     def extend(self, link: str, until_ms: float) -> None:
         """Extend the permit to this time; an earlier end than the known one has no effect."""
         self._until_ms[link] = max(until_ms, self._until_ms.get(link, NO_PERMIT))
+        self.is_in_use = True
 
     def withdraw(self, link: str) -> None:
         """The link's permit ends now."""
         self._until_ms[link] = NO_PERMIT
+        self.is_in_use = True
 
     def lapsed(self, now_ms: float) -> list[str]:
         """Links whose permit has ended."""

@@ -24,6 +24,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.lag_bounded_hold import LagBoundedHold
 from broker.replication.core.partition_effects import (
@@ -65,10 +67,9 @@ class Decision(NamedTuple):
     effects: Effects
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Partition(PartitionState):
     """The machine of one replica; see the module for its invariants."""
-
-    __slots__ = ()
 
     # --- the controller's decisions
 

@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from broker.replication.core.partition_effects import (
     Effects,
     HighWatermarkMoved,
@@ -54,7 +56,8 @@ class Reached(NamedTuple):
         )
 
 
-@dataclass(slots=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
+@dataclass
 class PartitionState:
     """The state of one replica."""
 

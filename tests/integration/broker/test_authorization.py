@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from broker.assembly import serving
 from broker.dispatch import Dispatcher
 from broker.handlers.access.table import BY_HANDLER, OPEN, RULES
 from broker.handlers.registry import load_handlers
@@ -61,13 +62,12 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 async def site(zookeeper_connect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SiteBroker]:
-    handle = Dispatcher.handle
+    class DispatcherByName(Dispatcher):
+        def handle(self, connection: Connection, frame: Frame) -> None:
+            connection.principal = Principal("User", parse_request_header(frame).client_id or "")
+            super().handle(connection, frame)
 
-    def handle_by_name(dispatcher: Dispatcher, connection: Connection, frame: Frame) -> None:
-        connection.principal = Principal("User", parse_request_header(frame).client_id or "")
-        handle(dispatcher, connection, frame)
-
-    monkeypatch.setattr(Dispatcher, "handle", handle_by_name)
+    monkeypatch.setattr(serving, "Dispatcher", DispatcherByName)
     running = SiteBroker(
         zookeeper_connect,
         tmp_path / "log",

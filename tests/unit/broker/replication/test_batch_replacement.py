@@ -16,6 +16,8 @@ from broker.handlers.links import damaged_batches, replace_batches
 from broker.log.log_state import CorruptBatch
 from broker.log.segments.log_slice import LogSlice
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
+from broker.replication.core.partition import Partition
+from broker.replication.core.partition_state import ReplicaRole
 from tests.support.disks.log_batches import batch
 from tests.unit.broker.replication.test_quarantine_handlers import TOPIC_ID, doors_at
 from wire.protocol.messages.damaged_batch_messages import BATCHES_MAX
@@ -159,7 +161,7 @@ async def test_damaged_bytes_that_do_not_fit_the_quarantine_stay_where_they_are(
 async def test_the_damage_of_a_replica_is_named_with_its_role_and_healed_at_a_follower(tmp_path: Path) -> None:
     doors, sound, offered = damaged_doors(tmp_path, BODY_AT)
     hosted = doors.replicas.get(None, "t", 0)
-    hosted.state = SimpleNamespace(is_leader=False, is_follower=True)
+    hosted.state = Partition(node_id=2, role=ReplicaRole.FOLLOWER)
     named = SimpleNamespace(replicas=[hosted])
     (found,) = (await damaged_batches.handle(None, None, named)).batches  # type: ignore[arg-type]
     assert (found.topic, found.index, found.is_leader) == ("t", 0, False)
@@ -168,7 +170,7 @@ async def test_the_damage_of_a_replica_is_named_with_its_role_and_healed_at_a_fo
     assert content(tmp_path).startswith(sound)
     after = await damaged_batches.handle(None, None, named)  # type: ignore[arg-type]
     assert (after.count, after.batches) == (0, ())
-    hosted.state = SimpleNamespace(is_leader=False, is_follower=False)
+    hosted.state = Partition(node_id=2)
     assert (await replace(doors, offered)).error_code is ErrorCode.not_leader_or_follower
 
 

@@ -10,14 +10,20 @@ from typing import Any, cast
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.produce_responses import WaitingProduce
+from broker.handlers.records.waiting_produce import WaitingProduce
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
 from runtime.clock import SystemClock
-from wire.protocol.messages.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+from wire.protocol.messages.produce_codec import (
+    API_KEY,
+    PartitionProduced,
+    TopicProduced,
+    parse_produce_response,
+)
+from wire.protocol.streams.frames import RequestHeader
 
 VERSION = 9
 OFFSET = 5
@@ -40,7 +46,7 @@ class Asked:
     def __init__(self) -> None:
         self.answered: asyncio.Future[list[tuple[int, int]]] = asyncio.get_running_loop().create_future()
         self.connection = SimpleNamespace(listener="CLIENT")
-        self.header = SimpleNamespace(api_version=VERSION)
+        self.header = RequestHeader(API_KEY, VERSION, 1, None, 0)
 
     def reserve_slot(self, on_close: Callable[[], None]) -> None:
         self.on_close = on_close

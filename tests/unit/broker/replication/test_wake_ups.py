@@ -27,9 +27,9 @@ from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSes
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.following.follower_append import apply_answer
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import ReplicaListeners
 from broker.replication.mirror_append import append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
+from broker.replication.replica_listeners import ReplicaListeners
 from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.loading import load_broker_settings

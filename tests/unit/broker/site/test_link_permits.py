@@ -22,7 +22,13 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkRequest, ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
-from wire.protocol.messages.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+from wire.protocol.messages.produce_codec import (
+    API_KEY,
+    PartitionProduced,
+    TopicProduced,
+    parse_produce_response,
+)
+from wire.protocol.streams.frames import RequestHeader
 
 CONTEXT: Any = None
 OWN = 1
@@ -215,7 +221,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.connection = SimpleNamespace(listener="CLIENT")
-        self.header = SimpleNamespace(api_version=VERSION)
+        self.header = RequestHeader(API_KEY, VERSION, 1, None, 0)
         self.codes: dict[str, int] = {}
 
     def throttle_time_ms(self, _bandwidth_ms: float) -> int:

@@ -84,7 +84,7 @@ class Scrubber:
         return max(one.scrubbed_at_ms, self._started_at_ms)
 
     async def _pass(self, one: PartitionLog, bytes_per_second: Callable[[], int]) -> None:
-        end_offset, offset = one.high_watermark, one.log_start_offset
+        version, end_offset, offset = one.content_version, one.high_watermark, one.log_start_offset
         found: list[CorruptBatch] = []
         while offset < end_offset and not one.is_abandoned:
             # retention may have moved the start while the previous piece was read
@@ -100,12 +100,26 @@ class Scrubber:
                 break  # where the next batch begins is not known
             self.read_bytes += size_bytes
             await asyncio.sleep(size_bytes / max(bytes_per_second(), 1))
+        while version != one.content_version:
+            # a repair may have replaced a batch after it was read: its finding would stay for a day
+            version = one.content_version
+            found = [batch for batch in found if await _is_damaged(one, batch)]
         # a finding is logged once, not with each pass
         known = {batch.base_offset for batch in one.corrupt_batches}
         one.corrupt_batches = tuple(found[:CORRUPT_MAX])
         for batch in one.corrupt_batches:
             if batch.base_offset not in known:
                 log.error("a batch on the disk is damaged", partition=_name(one), **batch._asdict())
+
+
+async def _is_damaged(one: PartitionLog, found: CorruptBatch) -> bool:
+    """True if the batch is still damaged."""
+    try:
+        with one.read(found.base_offset, max_bytes=1) as piece:
+            damage = await in_thread(partial(_damage, piece, found.base_offset))
+    except CorruptLog:
+        return True
+    return any(batch.base_offset == found.base_offset for batch in damage)
 
 
 def _damage(piece: LogSlice, offset: int) -> list[CorruptBatch]:

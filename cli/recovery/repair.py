@@ -242,6 +242,6 @@ def _document(found: RepairReport, *, is_dry_run: bool) -> dict[str, Any]:
         "is_healed": found.is_healed,
         "orders": [order(one) for one in found.orders],
         "refused": [asdict(one) for one in found.refused],
-        "problems": list(found.problems),
+        "problems": [*found.problems, *(() if found.proof is None else found.proof.problems)],
         "verdict": None if found.proof is None else found.proof.verdict.value,
     }

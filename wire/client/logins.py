@@ -142,8 +142,9 @@ async def _choose(line: LoginExchange, mechanism: str) -> None:
     answer = await line.call(SASL_HANDSHAKE, {"mechanism": mechanism}, version=_VERSION)
     code = error_code(answer.error_code)
     if code is not ErrorCode.none:
-        offered = ", ".join(answer.mechanisms) or "nothing"
-        detail = f"{code.name}: the broker offers {offered}, not {mechanism}"
+        detail = code.name
+        if code is ErrorCode.unsupported_sasl_mechanism:
+            detail += f": the broker offers {', '.join(answer.mechanisms) or 'nothing'}, not {mechanism}"
         raise Unreachable(detail, node=str(line.address), api_key=SASL_HANDSHAKE)
 
 

@@ -63,6 +63,26 @@ async def test_every_damaged_batch_is_named_and_gone_when_it_is_mended(tmp_path:
     assert [one[:2] for one in log.corrupt_batches] == [(0, 1), (58, 59)]
 
 
+async def test_a_batch_that_is_replaced_during_a_pass_is_not_named_after_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log")
+    for offset in (0, 4):
+        flip_a_bit(log, offset)
+    replaced: list[int] = []
+
+    def rate() -> int:
+        # called before the pass and after each piece: by then the damaged batches have been read
+        if not replaced and scrubber.read_bytes >= 1_000:
+            flip_a_bit(log, 0)
+            log.note_replaced(0)
+            replaced.append(0)
+        return FAST
+
+    scrubber = Scrubber([log], ManualClock())
+    await scrubber.scrub_due(interval_ms=0, bytes_per_second=rate)
+    assert replaced
+    assert [one[:2] for one in log.corrupt_batches] == [(4, 5)]
+
+
 async def test_bytes_that_are_no_batch_are_named_with_all_that_lies_behind(tmp_path: Path) -> None:
     log = log_of(tmp_path / "log")
     flip_a_bit(log, 40, position=16)

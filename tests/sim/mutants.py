@@ -338,7 +338,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=assigned_replicas,
         name="Partition",
         substitute=_derived("withdraw_proposal", _never_withdraws),
-        known_seed=38,
+        known_seed=83,
     ),
     Mutant(
         title="a produce is acknowledged when its leadership ends",

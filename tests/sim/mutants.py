@@ -232,7 +232,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Position,
         name="place",
         substitute=lambda _: property(lambda _self: None),
-        known_seed=4,
+        known_seed=14,
     ),
     Mutant(
         title="a follower is proposed before it has caught up",
@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=assigned_replicas,
         name="Partition",
         substitute=_derived("_counts", _counts_only_the_known),
-        known_seed=11,
+        known_seed=6,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=control_service,
         name="check_fence",
         substitute=_returns(None),
-        known_seed=5,
+        known_seed=6,
     ),
     Mutant(
         title="a leader is elected outside the in-sync replicas",
@@ -303,7 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=isr_changes,
         name="_error_of",
         substitute=_returns(ErrorCode.none),
-        known_seed=68,
+        known_seed=6,
     ),
     Mutant(
         title="a controller that takes over trusts replicas that have restarted since",
@@ -331,7 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=IsrProposals,
         name="_take",
         substitute=_drops_what_is_open,
-        known_seed=6,
+        known_seed=7,
     ),
     Mutant(
         title="a refused proposal is never withdrawn",
@@ -345,6 +345,6 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=WaitingProduce,
         name="changed",
         substitute=_waits_for_nobody,
-        known_seed=6,
+        known_seed=4,
     ),
 )

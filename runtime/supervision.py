@@ -135,8 +135,8 @@ async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
         while not work.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("work failed whose caller was cancelled", exc_info=error)
         raise
 
 

@@ -45,8 +45,8 @@ class WaitingProduce:
         self._exchange.reserve_slot(lambda: purgatory.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        # a copy: the loop removes settled partitions
         """A partition has changed; True if no partition is pending."""
+        # a copy: the loop removes settled partitions
         for missing_key, (hosted, offset) in tuple(self._missing.items()):
             if missing_key != key:
                 continue

@@ -16,6 +16,7 @@ from runtime.supervision import (
     deaths,
     in_background,
     note_what_escapes,
+    to_its_end,
     until_done,
     was_asked_to_end,
 )
@@ -160,3 +161,22 @@ async def test_every_registry_shows_the_deaths_of_its_process() -> None:
     await eventually(lambda: deaths()["seen in metrics"])
     found = new_registry().get_sample_value("antipode_task_deaths_total", {"task": "seen in metrics"})
     assert found == 1
+
+
+async def test_work_that_fails_after_its_caller_was_cancelled_is_logged() -> None:
+    goes_on = asyncio.Event()
+
+    async def fail() -> None:
+        await goes_on.wait()
+        raise OSError("disk full")
+
+    work = asyncio.create_task(fail())
+    caller = asyncio.create_task(to_its_end(work))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.sleep(0)
+    assert not caller.done()
+    goes_on.set()
+    with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+        await caller
+    assert [line["event"] for line in logs] == ["work failed whose caller was cancelled"]

@@ -1,9 +1,6 @@
-"""Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints,
-deletion.
-"""
+"""Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints."""
 
 import asyncio
-import os
 import subprocess
 import sys
 
@@ -20,7 +17,6 @@ from broker.log.directories.directory_claim import ForeignDirectory
 from broker.log.directories.directory_names import parse_directory_name
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryLocked, StorageError
-from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
@@ -32,6 +28,7 @@ from wire.protocol.ids import TopicPartition
 
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
+SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 
 
 def store(*paths, disk=None, now_ms=lambda: NOW_MS, node_id=1, cluster_id="c"):
@@ -123,51 +120,6 @@ def test_a_partition_in_two_directories_is_refused(tmp_path):
         store(tmp_path / "a", tmp_path / "b")
 
 
-async def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(tmp_path):
-    logs = store(tmp_path)
-    log = create(logs, file_delete_delay_ms=0)
-    fill(log, 3)
-    piece = log.read(0, max_bytes=100)
-    logs.delete(log)
-    assert logs.get("t", 0) is None
-    create(logs)  # the name is free at once
-    (renamed,) = [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
-    assert renamed.startswith("t-0.")
-    assert piece.read_bytes()
-    piece.release()
-    fill(create(logs), 1)
-    logs.abandon()
-    again = store(tmp_path)
-    assert [name for name in os.listdir(tmp_path) if name.endswith("-delete")] == []
-    assert again.get("t", 0).log_end_offset == 2
-    again.close()
-
-
-async def test_old_segments_and_deleted_directories_are_removed_after_the_delay_without_another_pass(tmp_path):
-    now = [NOW_MS]
-    logs = store(tmp_path, now_ms=lambda: now[0])
-    log = create(logs, segment_bytes=500, retention_bytes=1000, file_delete_delay_ms=10)
-    gone = create(logs, "gone", file_delete_delay_ms=10)
-    fill(log, 50)
-    log.advance_high_watermark(log.log_end_offset)
-    logs.delete(gone)
-    fill(create(logs, "young", retention_bytes=10**6), 50)
-    expired: list[PartitionLog] = []
-    (sentence,) = await logs.maintain(10**9, on_expired=expired.append)
-    assert expired == [log]
-    assert "t-0" in sentence
-    assert "retention.bytes" in sentence
-    assert any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
-    await logs.remove_due()
-    assert any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
-    assert any(name.startswith("gone-0.") for name in os.listdir(tmp_path))
-    now[0] += 10
-    await logs.remove_due()
-    assert not any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
-    assert not any(name.startswith("gone") for name in os.listdir(tmp_path))
-    logs.close()
-
-
 async def test_compacted_logs_shrink_and_one_that_does_not_decode_is_said_once(tmp_path):
     logs = store(tmp_path)
     log, broken = (create(logs, topic, is_compacted=True, segment_bytes=500) for topic in ("a", "b"))
@@ -226,53 +178,6 @@ async def test_logs_that_waited_longest_are_flushed_when_too_many_keep_a_descrip
     await logs.flush_due()
     assert [log.partition for log in made if log.unflushed_since_ms is not None] == [0, 1]
     logs.close()
-
-
-def test_a_log_of_an_older_topic_of_the_same_name_is_replaced(tmp_path):
-    logs = store(tmp_path)
-    fill(create(logs), 3)
-    assert create(logs, topic_id=OTHER_ID).log_end_offset == 0
-    (stray,) = logs.strays({"t": ID})
-    assert stray.topic_id == OTHER_ID
-    logs.close()
-
-
-def test_a_log_that_is_set_aside_is_never_removed(tmp_path):
-    now = [NOW_MS]
-    logs = store(tmp_path, now_ms=lambda: now[0])
-    log = create(logs, file_delete_delay_ms=0)
-    fill(log, 3)
-    log.flush_now()
-    written = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
-    logs.set_aside(log)
-    assert create(logs, topic_id=OTHER_ID).log_end_offset == 0
-    now[0] += 10**9
-    asyncio.run(logs.remove_due())
-    logs.close()
-    again = store(tmp_path)
-    assert [(found.topic, found.topic_id) for found in again] == [("t", OTHER_ID)]
-    (aside,) = tmp_path.glob("t-0.*-stray")
-    assert (aside / f"{0:020d}.log").read_bytes() == written
-    again.close()
-
-
-def test_a_new_log_does_not_inherit_checkpoints_of_a_deleted_one(tmp_path):
-    logs = store(tmp_path)
-    log = create(logs)
-    fill(log, 10)
-    log.flush_now()
-    log.advance_high_watermark(10)
-    log.advance_log_start_offset(9)
-    asyncio.run(logs.checkpoint())
-    logs.delete(log)
-    fill(create(logs), 2)
-    logs.abandon()
-    again = store(tmp_path)
-    assert (again.get("t", 0).log_start_offset, again.get("t", 0).recovery_point) == (0, 0)
-    again.close()
-
-
-SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -98,7 +98,7 @@ class Draft:
         self.changed_partitions.add(partition)
 
     def _floor(self, topic: str) -> int:
-        """The floor of the topic's links; which links carry it is matched once for each topic."""
+        """The floor of the topic's links; the links that carry it are found once for each topic."""
         floor = self._floors.get(topic)
         if floor is None:
             floor = self._floors[topic] = self.cluster.leader_epoch_floor(topic)

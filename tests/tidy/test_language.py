@@ -20,7 +20,7 @@ PRIVATE = re.compile(
     re.IGNORECASE,
 )
 EMPTY = re.compile(r"\bSee the (?:module|class)\b")
-"""A docstring that an editor shows beside a name, and that says nothing there."""
+"""A docstring that only points to its module: an editor shows it, and it explains nothing."""
 PRIVATE_IN_NAMES = {"nobody", "somebody", "whoever", "told", "heard", "standing", "doubts", "sieve"}
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: [a-z].*[^.]$")
 SUBJECT_COLUMNS_MAX = 72

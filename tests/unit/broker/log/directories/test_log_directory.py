@@ -1,4 +1,6 @@
-"""Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints."""
+"""Log directories and the store over them: locks, identity, clean and unclean stops,
+checkpoints.
+"""
 
 import asyncio
 import subprocess

@@ -17,6 +17,7 @@ from broker.log.errors import StorageError
 from broker.replication.core.partition_effects import (
     Effect,
     Effects,
+    FirstFetchAwaited,
     HighWatermarkMoved,
     IsrProposed,
     LeadershipBegan,
@@ -129,6 +130,8 @@ class HostedPartitions:
 
     def _act_rarely(self, hosted: HostedPartition, effect: Effect) -> None:
         match effect:
+            case FirstFetchAwaited():
+                self.purgatory.wake_followers(effect.replicas)
             case IsrProposed():
                 self.listeners.isr_proposed(hosted)
             case LeadershipBegan() | LeadershipLost():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final, Protocol
 
 from broker.replication.core.waiting import WaitingRequest, WaitingRequests
@@ -108,6 +108,14 @@ class Purgatory:
                 awaited = DelayedOperation.FOLLOWER_FETCH if session.is_followers else DelayedOperation.MIRROR_FETCH
                 if self._waiting.is_watched(session, awaited):
                     self._wake(awaited, session, appended_bytes)
+
+    def wake_followers(self, replicas: Collection[int]) -> None:
+        """Answer the waiting fetches of these followers: each of their next fetches can name
+        partitions that this one does not have.
+        """
+        for session in self.sessions.of_followers(replicas):
+            if self._waiting.is_watched(session, DelayedOperation.FOLLOWER_FETCH):
+                self._wake(DelayedOperation.FOLLOWER_FETCH, session, 0)
 
     def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
         """Growth of the log does not hide a change of another kind in the same turn of the loop."""

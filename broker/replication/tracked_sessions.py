@@ -10,7 +10,7 @@ Callers: broker/replication/purgatory.py, broker/handlers/records/fetch.py.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from typing import NamedTuple
 
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
@@ -47,6 +47,10 @@ class TrackedSessions:
     def mirrors_of(self, key: Hashable) -> Iterator[FetchSession]:
         """The sessions of mirrors that have the partition."""
         return (session for session in self._sessions.get(key, ()) if session.is_mirrors)
+
+    def of_followers(self, replicas: Collection[int]) -> list[FetchSession]:
+        """The sessions of these followers."""
+        return [session for session in self._keys if session.follower in replicas]
 
     def counts(self, hosted: HostedPartition) -> dict[int, tuple[int, int]]:
         """Session id and number of fetches, by follower that follows this leader of this epoch."""

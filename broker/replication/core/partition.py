@@ -33,6 +33,7 @@ from broker.replication.core.partition_effects import (
     LOG_REPLACED,
     NO_EFFECTS,
     Effects,
+    FirstFetchAwaited,
     HighWatermarkMoved,
     IsrProposed,
     LeadershipBegan,
@@ -166,7 +167,8 @@ class Partition(PartitionState):
         """The own log grew."""
         grew = LogGrew(self.log_end_offset)
         self.log_end_offset = log_end_offset
-        return self._advance((grew,))
+        unfetched = self.unfetched_in_sync
+        return self._advance((grew, FirstFetchAwaited(unfetched)) if unfetched else (grew,))
 
     def await_flush(self, first_offset: int, end_offset: int) -> None:
         """An append of these offsets waits for a flush, which `record_flush` ends."""

@@ -16,6 +16,12 @@ class LogGrew(Struct, frozen=True):
     former: int
 
 
+class FirstFetchAwaited(Struct, frozen=True):
+    """Records were appended that these in-sync replicas do not fetch yet."""
+
+    replicas: tuple[int, ...]
+
+
 class HighWatermarkMoved(Struct, frozen=True):
     """Consumers may read up to `offset`, and records below it satisfy acks=all."""
 
@@ -69,6 +75,7 @@ class Wake(Struct, frozen=True):
 
 Effect = (
     LogGrew
+    | FirstFetchAwaited
     | HighWatermarkMoved
     | MirrorableEndMoved
     | IsrProposed

@@ -114,6 +114,15 @@ class PartitionState:
         return self.role is ReplicaRole.FOLLOWER
 
     @property
+    def unfetched_in_sync(self) -> tuple[int, ...]:
+        """On the leader, the in-sync replicas that have fetched nothing under this leadership."""
+        if all(progress.log_end_offset >= 0 for progress in self.followers.values()):
+            return ()
+        return tuple(
+            node for node, progress in self.followers.items() if progress.log_end_offset < 0 and node in self.isr
+        )
+
+    @property
     def spare_in_sync(self) -> int:
         """In-sync replicas beyond those that acks=all needs; negative if there are too few. No more
         are required than there are.

@@ -185,6 +185,18 @@ async def test_a_consumer_at_a_follower_gets_the_records_below_its_new_high_wate
     assert waiting.received == [len(records)]
 
 
+async def test_a_follower_that_waits_without_a_new_partition_is_answered_when_it_gets_records(leader: Leader) -> None:
+    session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=0, follower=OTHER)
+    wanted = FetchPartitionState(topic="older", partition=0, fetch_offset=0, partition_max_bytes=100)
+    older: Any = SimpleNamespace(key=("older", 0))
+    leader.replicas.purgatory.sessions.watch(session, wanted, older)
+    following = Waiting()
+    leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
+    leader.replicas.append(await leader.hear(), batch(), acks=-1)
+    await turn()
+    assert following.received == [0]
+
+
 def deletion(offset: int, timeout_s: float) -> Any:
     asked = SimpleNamespace(partition_index=0, offset=offset)
     return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[asked])], timeout=timedelta(seconds=timeout_s))

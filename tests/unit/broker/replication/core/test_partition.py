@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import LeadershipChange, Partition
-from broker.replication.core.partition_effects import IsrProposed
+from broker.replication.core.partition_effects import FirstFetchAwaited, IsrProposed
 from broker.replication.core.replica_progress import REFUSAL_PAUSE_MS
 from tests.support.memory.checked_partition import CheckedPartition, moves
 
@@ -36,6 +36,15 @@ def test_the_high_watermark_waits_for_the_slowest_in_sync_replica() -> None:
     assert not moves(partition.record_fetch(2, 10, now_ms=1))
     assert moves(partition.record_fetch(3, 7, now_ms=1))
     assert partition.high_watermark == 7
+
+
+def test_an_append_names_the_in_sync_replicas_that_have_not_fetched_yet() -> None:
+    partition = led(replicas=(1, 2, 3, 4), isr=(1, 2, 3))
+    assert FirstFetchAwaited((2, 3)) in partition.record_append(10)
+    partition.record_fetch(2, 0, now_ms=1)
+    assert FirstFetchAwaited((3,)) in partition.record_append(11)
+    partition.record_fetch(3, 0, now_ms=1)
+    assert not any(isinstance(effect, FirstFetchAwaited) for effect in partition.record_append(12))
 
 
 def test_a_smaller_isr_frees_the_high_watermark() -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
@@ -61,8 +61,7 @@ LAST_GROUP_SYNC_TIMEOUT_S = 2.0
 _log = get_logger("mirror")
 
 
-@dataclass(frozen=True, slots=True)
-class DrainResult:
+class DrainResult(Struct, frozen=True):
     """The result of a graceful stop."""
 
     is_complete: bool

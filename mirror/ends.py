@@ -7,8 +7,9 @@ sites in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from mirror.admin.verifier import Verifier
 from mirror.groups.group_report import AccessState
@@ -31,8 +32,7 @@ from wire.protocol.ids import TopicPartition
 from wire.protocol.streams.compressed_stream import CompressionTally
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndsStatus:
+class EndsStatus(Struct, frozen=True, kw_only=True):
     """The state of a link's tasks other than its flows and groups."""
 
     acls: str = ""

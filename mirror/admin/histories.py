@@ -9,9 +9,10 @@ epoch have the same leader epochs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
+
+from msgspec import Struct
 
 from mirror.admin.verifier import Verifier
 from mirror.link.ports import LogEnds, Refused, SitePort, SiteTopic, Unreachable
@@ -22,8 +23,7 @@ NOTHING: Final = 0
 """Logs that share no leader epoch share no record from the first offset on."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedHistory:
+class SharedHistory(Struct, frozen=True):
     """The offset below which both sites have the same records, which may be below the copy's log
     start; `doubt` is the reason why it is unreliable, empty if it is reliable.
     """

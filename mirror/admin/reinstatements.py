@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
@@ -55,8 +57,7 @@ class ReinstateOutcome(enum.Enum):
     NOTHING = "nothing to do"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reinstatement:
+class Reinstatement(Struct, frozen=True, kw_only=True):
     """One partition's outcome and the reason in a sentence; only the copy has, or had, the offsets
     from `from_offset` up to `end_offset`.
     """

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
@@ -59,8 +60,7 @@ class ResetOutcome(enum.Enum):
     NOTHING = "nothing to do"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyLog:
+class CopyLog(Struct, frozen=True, kw_only=True):
     """The start and end of one partition's log in a copy."""
 
     partition: int
@@ -77,8 +77,7 @@ class CopyLog:
         return self.log_end_offset - self.log_start_offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReset:
+class TopicReset(Struct, frozen=True, kw_only=True):
     """A topic with its outcome, the reason in a sentence, and the records of its copy."""
 
     topic: str

@@ -7,7 +7,8 @@ partitions: the facts of a flow are values themselves, and the board has them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.refusals import Refusal
@@ -17,8 +18,7 @@ from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorStatus:
+class MirrorStatus(Struct, frozen=True, kw_only=True):
     """The state of one mirror without its partitions."""
 
     link: LinkView

@@ -5,7 +5,8 @@ reports a refusal to the flow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.answers import Appended, Refusal, SendAgain, judge_append
@@ -21,8 +22,7 @@ OnAppended = Callable[[TopicPartition, QueuedBatches], None]
 OnIdle = Callable[[TopicPartition], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SentPart:
+class SentPart(Struct, frozen=True):
     """One partition's part of a request: the queue entry, None for an empty append."""
 
     key: TopicPartition

@@ -15,6 +15,8 @@ from collections.abc import Set as AbstractSet
 from typing import assert_never
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_effects import (
@@ -228,7 +230,7 @@ class FlowBoard:
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""
         row = self._rows[key]
-        row.flow.apply(row.facts._replace(progress=self._progress(row)))
+        row.flow.apply(replace(row.facts, progress=self._progress(row)))
         if row.quiet is not None:
             left = self._quiet[row.quiet]
             left.discard(key)

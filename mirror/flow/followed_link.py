@@ -5,7 +5,8 @@ the mirror when the link has another source.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import LinkTurned

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from mirror.link.core.committed_offsets import GroupOffset, LastInSync
 from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStates:
+class GroupStates(Struct, frozen=True):
     """Groups by id with their state (`Stable`, `Empty`, ...), and the brokers that could not be
     asked, with the reason.
     """
@@ -23,8 +22,7 @@ class GroupStates:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupReading:
+class GroupReading(Struct, frozen=True):
     """Committed offsets by group, and the groups that could not be asked, with the reason."""
 
     by_group: Mapping[str, Mapping[TopicPartition, GroupOffset]]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from msgspec import Struct
 
 from mirror.link.core.link_roles import LinkRole
 from runtime.addresses import HostPort
@@ -47,8 +47,7 @@ class NotOffered(AgentsUnreachable):
     """The agents run an earlier release, which does not have the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkView:
+class LinkView(Struct, frozen=True):
     """The link as last read: the record, the site of the answering agents, and the resulting role
     of the mirror.
     """

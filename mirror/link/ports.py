@@ -9,11 +9,11 @@ concerns one partition is returned as that partition's answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from mirror.link.core.topic_plan import Absence, Action
 from wire.batches.log_histories import EpochEnd
@@ -28,24 +28,21 @@ class SourceUnreachable(Unreachable):
     """A request to the target needs the source, and the source cannot be reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(Struct, frozen=True):
     """A partition's leader: node -1 means none."""
 
     node_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteTopic:
+class SiteTopic(Struct, frozen=True, kw_only=True):
     """A topic as one site alone sees it."""
 
     topic_id: UUID
     leaders: Mapping[int, Leader]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnds:
+class LogEnds(Struct, frozen=True, kw_only=True):
     """Start and end of a partition's log; the epoch of its last batch, -1 when it has none."""
 
     log_start_offset: int
@@ -53,15 +50,13 @@ class LogEnds:
     last_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A broker's error about one partition."""
 
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class Differs:
+class Differs(Struct, frozen=True):
     """The target's log cannot be a copy of the source's; the reason names the offset at which they
     differ.
     """
@@ -73,8 +68,7 @@ LogAnswer = LogEnds | Refused | Unreachable | Differs
 """A site's answer about one log. `Differs` comes from translate links alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPart:
+class FetchPart(Struct, frozen=True, kw_only=True):
     """One partition to fetch."""
 
     key: TopicPartition
@@ -83,8 +77,7 @@ class FetchPart:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchAnswer:
+class FetchAnswer(Struct, frozen=True, kw_only=True):
     """The fetched batches of one partition; `records` is a view into the received response, empty
     when there are none.
     """
@@ -98,8 +91,7 @@ class FetchAnswer:
     skipped: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendPart:
+class AppendPart(Struct, frozen=True, kw_only=True):
     """One partition's next batches with the offsets that the source reported last; without records
     only the reported offsets are sent.
     """
@@ -114,8 +106,7 @@ class AppendPart:
     skipped: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendAnswer:
+class AppendAnswer(Struct, frozen=True, kw_only=True):
     """The target's answer to an append (`wire/protocol/messages/private.py` has the table of
     codes).
     """
@@ -301,8 +292,7 @@ class ProducersOfTarget(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndToKeep:
+class EndToKeep(Struct, frozen=True, kw_only=True):
     """One partition of a copy: its leader keeps the records from `first_offset` on."""
 
     topic_id: UUID
@@ -310,8 +300,7 @@ class EndToKeep:
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedCopy:
+class TruncatedCopy(Struct, frozen=True, kw_only=True):
     """The outcome for one copy: its end and the entry with its former end, or the reason why it did
     not change.
     """

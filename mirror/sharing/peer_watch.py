@@ -6,8 +6,9 @@ this daemon's own description.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from mirror.flow.board import FlowBoard
 from mirror.sharing.core.peers import ACCEPTED, Daemon, DaemonShare, Disagreement, Untaken, disagreements, untaken
@@ -19,8 +20,7 @@ PARTITIONS_LOGGED = 10
 _log = get_logger("mirror.sharing")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeersStatus:
+class PeersStatus(Struct, frozen=True, kw_only=True):
     """The other daemons of a shared link, as this daemon sees them."""
 
     disagreements: tuple[Disagreement, ...] = ()

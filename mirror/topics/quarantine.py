@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from mirror.link.ports import EndToKeep, TruncatedCopy, Unreachable
 from mirror.sites.kafka_site import reached

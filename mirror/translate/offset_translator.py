@@ -17,8 +17,9 @@ Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, Self
+
+from msgspec import Struct
 
 from mirror.sites.kafka_site import reached
 from mirror.translate.core import both_ways
@@ -34,8 +35,7 @@ from wire.protocol.ids import LATEST_TIMESTAMP, TopicPartition
 _START = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranslatedOffset:
+class TranslatedOffset(Struct, frozen=True, kw_only=True):
     """The position at the other end: the first record there among those at or after the requested
     offset.
 
@@ -51,8 +51,7 @@ class TranslatedOffset:
     opposite: Literal["not asked", "none", "counted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNotes:
+class SourceNotes(Struct, frozen=True, kw_only=True):
     """The state at the source's brokers: the maps of opposite links, and the log ends, which are
     read after them.
     """

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import Differs, LogAnswer, LogEnds, SourceUnreachable, Unreachable

@@ -5,8 +5,9 @@ come from our own target.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from mirror.link.group_ports import GroupReading
 from mirror.link.ports import SiteTopic

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.topic_naming import Naming, NamingPolicy

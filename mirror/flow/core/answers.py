@@ -4,29 +4,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from mirror.flow.core.flow_events import TargetRefusal
 from wire.protocol.messages.mirror_append_messages import NO_DIVERGENCE
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The batches are in the target's log."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendAgain:
+class SendAgain(Struct, frozen=True):
     """The target cannot take the batches now; the same batches are sent later."""
 
     reason: str
     is_link_suspected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Sending the same batches again would not help."""
 
     refusal: TargetRefusal

@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections import deque
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from mirror.flow.core import flow_orders, flow_positions, flow_streaming
 from mirror.flow.core.flow_decisions import HELD, RUNNING, Decision, FlowOptions
 from mirror.flow.core.flow_events import (
@@ -86,7 +88,7 @@ class Flow:
         advice = f"; {way_out}" if way_out else ""
         self._options = FlowOptions(gap_policy=gap_policy, way_out=advice, target_compares=target_compares)
         facts = FlowFacts()
-        self.facts = facts._replace(progress=facts.progress._replace(started_at_ms=started_at_ms))
+        self.facts = replace(facts, progress=replace(facts.progress, started_at_ms=started_at_ms))
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
 
     def decide(self, command: Command, now_ms: int) -> Decision:

@@ -4,7 +4,8 @@ Pure functions of the facts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mirror.flow.core.flow_effects import Discard, Effect, RetryLater, StopFetching
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
@@ -21,8 +22,7 @@ is FAULTED.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowOptions:
+class FlowOptions(Struct, frozen=True, kw_only=True):
     """The settings of a flow. `way_out` is the advice to a person who wants a new copy, as the end
     of a sentence; it ends reasons that need it. `target_compares`: the target compares a batch that
     it has with one that is sent again.
@@ -33,8 +33,7 @@ class FlowOptions:
     target_compares: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The next facts, the actions, and the reason (empty: nothing to log)."""
 
     facts: FlowFacts
@@ -48,7 +47,8 @@ def restart(
     """A new generation; after `attempts` failures it waits before it asks the target."""
     # The new number makes late answers to the former generation recognisable; they are dropped.
     generation = facts.generation + 1
-    new = facts._replace(
+    new = replace(
+        facts,
         state=state or preparing_label(facts),
         reason=reason,
         # The flow settles first: batches in flight may still be appended after the target has
@@ -72,7 +72,8 @@ def halt(facts: FlowFacts, state: FlowState, reason: str) -> Decision:
 def hold(facts: FlowFacts, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
     """Stop until another command arrives; queued batches are dropped."""
     generation = facts.generation + 1
-    new = facts._replace(
+    new = replace(
+        facts,
         state=state,
         reason=reason,
         step=Step.IDLE,
@@ -89,7 +90,7 @@ def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None 
     """
     attempts = facts.attempts + 1
     label = state or preparing_label(facts)
-    new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
+    new = replace(facts, state=label, reason=reason, step=Step.WAITING, attempts=attempts)
     # The generation stays the same, so earlier results stay valid.
     retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
     return Decision(new, (*extra, StopFetching(), retry), reason)

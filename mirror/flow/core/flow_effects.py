@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from mirror.flow.core.flow_state import FlowState
 from runtime.invariants import InvariantBroken
@@ -19,8 +20,7 @@ class Side(enum.Enum):
     TARGET = "target"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard:
+class Discard(Struct, frozen=True, kw_only=True):
     """Drop queued batches of older generations, let batches in flight end, then answer
     `Settled`.
     """
@@ -28,15 +28,13 @@ class Discard:
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindTarget:
+class FindTarget(Struct, frozen=True, kw_only=True):
     """Ask the target for its log's start, end and last epoch."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSource:
+class CheckSource(Struct, frozen=True, kw_only=True):
     """Ask the source for its log's start and high watermark and where `epoch` ends (-1: nothing to
     compare).
     """
@@ -45,8 +43,7 @@ class CheckSource:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReinstateCopy:
+class ReinstateCopy(Struct, frozen=True, kw_only=True):
     """Let the target quarantine the copy's own records and truncate the copy there, if the link's
     policy allows it; `reason` describes the difference of the histories.
     """
@@ -55,21 +52,18 @@ class ReinstateCopy:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class Fetch(Struct, frozen=True, kw_only=True):
     """Fetch from this offset on, until the next such effect."""
 
     generation: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopFetching:
+class StopFetching(Struct, frozen=True):
     """Stop fetching; the answer to a request in flight is ignored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueBatches:
+class QueueBatches(Struct, frozen=True, kw_only=True):
     """Queue the fetched batches; the target's log must end at `expected_log_end_offset` before
     them.
     """
@@ -78,8 +72,7 @@ class QueueBatches:
     expected_log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLater:
+class RetryLater(Struct, frozen=True, kw_only=True):
     """Answer `RetryDue` after a jittered wait that grows with `attempt`; slow waits are for states
     that need a person.
     """
@@ -89,15 +82,13 @@ class RetryLater:
     is_slow: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshMetadata:
+class RefreshMetadata(Struct, frozen=True, kw_only=True):
     """Leaders may have moved."""
 
     side: Side
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshLink:
+class RefreshLink(Struct, frozen=True):
     """The link's direction may have changed."""
 
 

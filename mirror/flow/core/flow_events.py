@@ -8,7 +8,8 @@ the target's log end.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import BatchRun
@@ -35,29 +36,25 @@ class TargetRefusal(enum.Enum):
     UNKNOWN_TOPIC = "unknown topic"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Begin; also after a worker of this partition died."""
 
     reason: str = "the mirror starts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyBegins:
+class CopyBegins(Struct, frozen=True, kw_only=True):
     """The source had deleted the records below `offset` when the copy was made; -1: unknown."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(Struct, frozen=True, kw_only=True):
     """No batch of an older generation is queued or in flight."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetFound:
+class TargetFound(Struct, frozen=True, kw_only=True):
     """The target's log: start, end and the leader epoch of its last batch (-1: no batch)."""
 
     generation: int
@@ -66,8 +63,7 @@ class TargetFound:
     last_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetNotFound:
+class TargetNotFound(Struct, frozen=True, kw_only=True):
     """The target's position is unavailable now, because of the target, or of the source that it is
     compared with.
     """
@@ -77,16 +73,14 @@ class TargetNotFound:
     is_for_source: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetDiffers:
+class TargetDiffers(Struct, frozen=True, kw_only=True):
     """The target has the log, but it is not a copy of the source's."""
 
     generation: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceChecked:
+class SourceChecked(Struct, frozen=True, kw_only=True):
     """The source's log and, for the epoch asked, the largest epoch up to it with its end (-1, -1:
     none known).
     """
@@ -100,24 +94,21 @@ class SourceChecked:
     asked_at_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNotFound:
+class SourceNotFound(Struct, frozen=True, kw_only=True):
     """The source cannot be asked now."""
 
     generation: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReinstated:
+class CopyReinstated(Struct, frozen=True, kw_only=True):
     """The copy's own records are in quarantine, and the copy is a prefix of the source again."""
 
     generation: int
     log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyNotReinstated:
+class CopyNotReinstated(Struct, frozen=True, kw_only=True):
     """The copy is unchanged; `advice` says what a person can do, empty if only a new copy helps.
     Not final: a broker did not answer, and the flow asks again.
     """
@@ -127,8 +118,7 @@ class CopyNotReinstated:
     is_final: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchesFetched:
+class BatchesFetched(Struct, frozen=True, kw_only=True):
     """Whole batches arrived from the source for a fetch from `fetch_offset`."""
 
     generation: int
@@ -139,8 +129,7 @@ class BatchesFetched:
     asked_at_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NothingFetched:
+class NothingFetched(Struct, frozen=True, kw_only=True):
     """The source answered without batches."""
 
     generation: int
@@ -149,8 +138,7 @@ class NothingFetched:
     asked_at_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchFailed:
+class FetchFailed(Struct, frozen=True, kw_only=True):
     """A fetch failed."""
 
     generation: int
@@ -158,8 +146,7 @@ class FetchFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotEnqueued:
+class NotEnqueued(Struct, frozen=True, kw_only=True):
     """The queue stayed full for the enqueue timeout: the batches must be fetched again.
 
     The chain then returns to its earlier end, which is the offset of the fetch; a first batch may
@@ -173,8 +160,7 @@ class NotEnqueued:
     rereads_last_batch: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledged:
+class Acknowledged(Struct, frozen=True, kw_only=True):
     """The target has all records below `log_end_offset`; bytes and records are those of the
     acknowledged batches, and of skipped ones.
     """
@@ -188,8 +174,7 @@ class Acknowledged:
     max_timestamp_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRefused:
+class AppendRefused(Struct, frozen=True, kw_only=True):
     """The target refused batches permanently."""
 
     generation: int
@@ -197,31 +182,27 @@ class AppendRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetWaiting:
+class TargetWaiting(Struct, frozen=True, kw_only=True):
     """The target cannot take batches now; they are kept and sent again."""
 
     generation: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryDue:
+class RetryDue(Struct, frozen=True, kw_only=True):
     """The wait that `RetryLater` asked for is over."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTurned:
+class LinkTurned(Struct, frozen=True, kw_only=True):
     """The link's record has changed."""
 
     role: LinkRole
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(Struct, frozen=True, kw_only=True):
     """An operator stops this partition, or another daemon of the link now owns it: then fetched
     batches are dropped.
     """
@@ -230,20 +211,17 @@ class Pause:
     is_anothers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Struct, frozen=True):
     """An operator resumes the partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLeaderChanged:
+class SourceLeaderChanged(Struct, frozen=True, kw_only=True):
     """Another leader, or a new epoch of the same one: its history is not known."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TombstonesKept:
+class TombstonesKept(Struct, frozen=True, kw_only=True):
     """The retention of the topic's tombstones at the source, in ms; -1: the topic is not
     compacted.
     """
@@ -251,15 +229,13 @@ class TombstonesKept:
     kept_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockWentBack:
+class ClockWentBack(Struct, frozen=True, kw_only=True):
     """The machine's clock was set back by this time: stored times are too late by it."""
 
     by_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReplaced:
+class TopicReplaced(Struct, frozen=True, kw_only=True):
     """The topic was deleted at the source, or has another id at one site: deleted and created
     again.
     """
@@ -267,34 +243,29 @@ class TopicReplaced:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConflict:
+class TopicConflict(Struct, frozen=True, kw_only=True):
     """The topics of the two sites cannot be the same (fewer partitions at the source, ...)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicHidden:
+class TopicHidden(Struct, frozen=True, kw_only=True):
     """The source's answer does not show whether it has the topic."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRefused:
+class TopicRefused(Struct, frozen=True, kw_only=True):
     """The target's controller refuses to create the partition."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRenewed:
+class CopyRenewed(Struct, frozen=True):
     """The target's copy was deleted and created anew: it begins where the source's log does."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAgrees:
+class TopicAgrees(Struct, frozen=True):
     """Both sites have the same topic (again)."""
 
 

@@ -4,8 +4,9 @@ replaced, refused, hidden. Pure functions of the facts.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from mirror.flow.core.flow_decisions import HELD, RUNNING, Decision, hold, restart
 from mirror.flow.core.flow_effects import StopFetching
@@ -48,14 +49,14 @@ def _link_mirrors(facts: FlowFacts, command: LinkTurned) -> Decision:
         if label is FlowState.REVERSING:
             # Records that this site got since then came from its own clients and not through this
             # flow.
-            progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
-        return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
+            progress = replace(progress, caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
+        return replace(restarted, facts=replace(restarted.facts, role=command.role, progress=progress))
     if facts.role is command.role:
         return Decision(facts)
-    new = facts._replace(role=command.role)
+    new = replace(facts, role=command.role)
     if facts.state in RUNNING:
         label = FlowState.PROMOTING if command.role is LinkRole.DRAINING else FlowState.MIRRORING
-        new = new._replace(state=label, reason=command.reason)
+        new = replace(new, state=label, reason=command.reason)
     return Decision(new, (), command.reason)
 
 
@@ -66,7 +67,7 @@ def pause(facts: FlowFacts, command: Pause) -> Decision:
     if facts.state in HELD:
         return Decision(facts)
     # Queued batches may still arrive: only fetching stops.
-    new = facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
+    new = replace(facts, state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
     return Decision(new, (StopFetching(),), command.reason)
 
 
@@ -82,7 +83,7 @@ def topic_replaced(facts: FlowFacts, command: TopicReplaced) -> Decision:
     if facts.state is FlowState.PROMOTED:
         return Decision(facts)
     if facts.state is FlowState.RESET:
-        return Decision(facts._replace(reason=command.reason), (), command.reason)
+        return Decision(replace(facts, reason=command.reason), (), command.reason)
     return hold(facts, FlowState.RESET, command.reason)
 
 
@@ -91,24 +92,25 @@ def topic_refused(facts: FlowFacts, command: TopicRefused) -> Decision:
     if facts.state is FlowState.PROMOTED:
         return Decision(facts)
     if facts.state is FlowState.REFUSED:
-        return Decision(facts._replace(reason=command.reason), (), command.reason)
+        return Decision(replace(facts, reason=command.reason), (), command.reason)
     held = hold(facts, FlowState.REFUSED, command.reason)
     # The target has no copy: facts about an earlier one give no lag.
-    return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
+    return replace(held, facts=replace(held.facts, progress=without_ends(facts.progress)))
 
 
 def copy_renewed(facts: FlowFacts) -> Decision:
     """The target has a new, empty copy."""
     if facts.state is FlowState.PROMOTED:
         return Decision(facts)
-    progress = without_ends(facts.progress)._replace(caught_up_at_ms=UNKNOWN)
-    renewed = facts._replace(has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False)
+    progress = replace(without_ends(facts.progress), caught_up_at_ms=UNKNOWN)
+    renewed = replace(facts, has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False)
     if facts.state is FlowState.PAUSED:
         return Decision(renewed)
     restarted = restart(facts, "the copy is created again", state=FlowState.PREPARING)
     return replace(
         restarted,
-        facts=restarted.facts._replace(
+        facts=replace(
+            restarted.facts,
             has_streamed=False,
             progress=progress,
             restart_offset=0,
@@ -132,7 +134,7 @@ def topic_hidden(facts: FlowFacts, command: TopicHidden) -> Decision:
     if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
         return Decision(facts)
     # Queued batches may still arrive, and may be the only copies left.
-    new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
+    new = replace(facts, state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
     return Decision(new, (StopFetching(),), command.reason)
 
 
@@ -141,4 +143,4 @@ def topic_agrees(facts: FlowFacts) -> Decision:
     if not facts.waits_for_topic:
         return Decision(facts)
     new = restart(facts, "both sites have the same topic again", state=FlowState.PREPARING)
-    return replace(new, facts=new.facts._replace(has_streamed=False))
+    return replace(new, facts=replace(new.facts, has_streamed=False))

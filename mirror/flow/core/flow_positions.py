@@ -4,7 +4,7 @@ and the source for its history, and has a diverged copy reinstated. Pure functio
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from mirror.flow.core.divergence import find_divergence, promised_from, rereads_last_batch
 from mirror.flow.core.flow_decisions import (
@@ -58,11 +58,11 @@ def settled(facts: FlowFacts) -> Decision:
     if facts.step is not Step.SETTLING:
         return Decision(facts)
     if facts.attempts > 0:
-        new = facts._replace(step=Step.WAITING)
+        new = replace(facts, step=Step.WAITING)
         is_slow = facts.state in NEEDS_A_PERSON
         retry = RetryLater(generation=facts.generation, attempt=facts.attempts, is_slow=is_slow)
         return Decision(new, (retry,))
-    return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+    return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
 
 
 def retry_due(facts: FlowFacts) -> Decision:
@@ -73,13 +73,13 @@ def retry_due(facts: FlowFacts) -> Decision:
         # Fetched batches are still being delivered, so the flow continues at the end of the chain
         # and not at the target's log end.
         check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
-        return Decision(facts._replace(step=Step.CHECKING_SOURCE), (check,))
-    return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+        return Decision(replace(facts, step=Step.CHECKING_SOURCE), (check,))
+    return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
 
 
 def copy_begins(facts: FlowFacts, command: CopyBegins) -> Decision:
     """The mirror knows the offset of the source at which the copy begins."""
-    return Decision(facts._replace(begins_offset=command.offset))
+    return Decision(replace(facts, begins_offset=command.offset))
 
 
 def target_found(facts: FlowFacts, command: TargetFound) -> Decision:
@@ -88,7 +88,8 @@ def target_found(facts: FlowFacts, command: TargetFound) -> Decision:
         return Decision(facts)
     # The target ends below its acknowledged end, so it has lost records or is another copy.
     has_lost = command.log_end_offset < facts.progress.target_log_end_offset
-    new = facts._replace(
+    new = replace(
+        facts,
         step=Step.CHECKING_SOURCE,
         target_losses=facts.target_losses + has_lost,
         chain_offset=command.log_end_offset,
@@ -139,7 +140,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
             f"{expired} offsets expired before they were mirrored{options.way_out}{SKIPPING if options.way_out else ''}"
         )
         halted = wait(facts, gap, state=FlowState.GAP) if is_in_hand else halt(facts, FlowState.GAP, gap)
-        return replace(halted, facts=halted.facts._replace(progress=progress))
+        return replace(halted, facts=replace(halted.facts, progress=progress))
     if missing and is_in_hand:
         return wait(
             facts,
@@ -155,7 +156,8 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         reason += "; the source had deleted the earlier records when the copy was made"
     # The flow may be FAULTED by an earlier run of this comparison; the result replaces that state.
     is_in_doubt = rereads and facts.state is FlowState.FAULTED
-    new = facts._replace(
+    new = replace(
+        facts,
         state=facts.state if is_in_doubt else running_label(facts),
         reason=facts.reason if is_in_doubt else reason,
         step=Step.STREAMING,
@@ -180,7 +182,7 @@ def _diverged(facts: FlowFacts, divergence: str) -> Decision:
     if facts.is_chained:
         # The copy is truncated only if its log end is known.
         return restart(facts, divergence)
-    new = facts._replace(step=Step.REINSTATING, reason=divergence)
+    new = replace(facts, step=Step.REINSTATING, reason=divergence)
     return Decision(new, (ReinstateCopy(generation=facts.generation, reason=divergence),), divergence)
 
 

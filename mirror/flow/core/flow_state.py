@@ -27,7 +27,8 @@ Steps (what the flow waits for)
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from mirror.flow.core.lag import Progress
 from mirror.link.core.link_roles import LinkRole
@@ -83,10 +84,8 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
 """The legal transitions of each state (a state may always be repeated with another reason)."""
 
 
-class FlowFacts(NamedTuple):
-    """All facts of a flow; `Flow.apply` replaces the whole tuple. A tuple like `Progress`, for the
-    same reason.
-    """
+class FlowFacts(Struct, frozen=True):
+    """All facts of a flow; `Flow.apply` replaces the whole value."""
 
     state: FlowState = FlowState.PREPARING
     reason: str = "not started"

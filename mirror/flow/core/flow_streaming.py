@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from mirror.flow.core.divergence import begins_within
 from mirror.flow.core.flow_decisions import (
     HELD,
@@ -66,7 +68,8 @@ def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, o
         )
     doubt = tombstone_risk(facts, run, now_ms=now_ms)
     expected = run.first_offset if is_within else facts.chain_offset
-    new = facts._replace(
+    new = replace(
+        facts,
         reason=doubt or facts.reason,
         restart_offset=expected if is_within else facts.restart_offset,
         chain_offset=run.next_offset,
@@ -84,24 +87,24 @@ def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, o
 def source_leader_changed(facts: FlowFacts, command: SourceLeaderChanged) -> Decision:
     """Another broker leads the source's partition."""
     if facts.state is FlowState.PAUSED:
-        return Decision(facts._replace(is_chained=False))
+        return Decision(replace(facts, is_chained=False))
     if facts.step is not Step.STREAMING:
         return Decision(facts)
     # After an unclean election the new leader may have other records at the end of the chain.
-    new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
+    new = replace(facts, state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
     check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
     return Decision(new, (StopFetching(), check), command.reason)
 
 
 def tombstones_kept(facts: FlowFacts, command: TombstonesKept) -> Decision:
     """The time for which the source keeps tombstones is known."""
-    return Decision(facts._replace(tombstones_kept_ms=command.kept_ms))
+    return Decision(replace(facts, tombstones_kept_ms=command.kept_ms))
 
 
 def clock_went_back(facts: FlowFacts, command: ClockWentBack) -> Decision:
     """The wall clock was set back: stored times are shifted with it."""
     began_ms = facts.copy_began_ms if facts.copy_began_ms == UNKNOWN else facts.copy_began_ms - command.by_ms
-    return Decision(facts._replace(progress=put_back(facts.progress, command.by_ms), copy_began_ms=began_ms))
+    return Decision(replace(facts, progress=put_back(facts.progress, command.by_ms), copy_began_ms=began_ms))
 
 
 def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -> Decision:
@@ -113,7 +116,8 @@ def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -
     # The batch for the comparison did not arrive, because the source has deleted it.
     is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
     is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
-    new = facts._replace(
+    new = replace(
+        facts,
         state=running_label(facts) if is_beyond_doubt else facts.state,
         reason="the source has compacted the last batch of the copy away" if is_beyond_doubt else facts.reason,
         source_log_start_offset=command.log_start_offset,
@@ -150,7 +154,8 @@ def not_enqueued(facts: FlowFacts, command: NotEnqueued) -> Decision:
     if facts.step is Step.CHECKING_SOURCE:
         # The answer of the running check would concern another end of the chain.
         return restart(facts, "the queue stayed full during the check of the source")
-    new = facts._replace(
+    new = replace(
+        facts,
         chain_offset=command.offset,
         chain_epoch=command.epoch,
         restart_offset=command.restart_offset,
@@ -174,11 +179,11 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
         mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
     )
     if facts.step is not Step.STREAMING:
-        return Decision(facts._replace(progress=progress))
+        return Decision(replace(facts, progress=progress))
     label = running_label(facts)
     reason = facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
     logged = "" if facts.state is label else reason
-    return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), logged)
+    return Decision(replace(facts, state=label, reason=reason, attempts=0, progress=progress), (), logged)
 
 
 def append_refused(facts: FlowFacts, command: AppendRefused, *, options: FlowOptions) -> Decision:
@@ -213,5 +218,5 @@ def target_waiting(facts: FlowFacts, command: TargetWaiting) -> Decision:
     refresh = RefreshMetadata(side=Side.TARGET)
     if facts.state not in RUNNING:
         return Decision(facts, (refresh,))
-    new = facts._replace(state=FlowState.PREPARING, reason=command.reason)
+    new = replace(facts, state=FlowState.PREPARING, reason=command.reason)
     return Decision(new, (refresh,), command.reason)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mirror.flow.core.lag import Lag
 from wire.protocol.ids import UNKNOWN
@@ -39,8 +40,7 @@ class TopicClass(enum.IntEnum):
     LOW = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classes:
+class Classes(Struct, frozen=True, kw_only=True):
     """The topics of each class; high wins over low, and topics in neither are normal."""
 
     high: Sequence[str] = ()

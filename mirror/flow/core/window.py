@@ -17,7 +17,9 @@ and not more.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mirror.link.core.partitions import BatchRun, joined
 from wire.protocol.ids import TopicPartition
@@ -34,8 +36,7 @@ class ChainBroken(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedBatches:
+class QueuedBatches(Struct, frozen=True, kw_only=True):
     """Batches that are being mirrored; `records` is a view into the buffer in which they were
     received.
     """

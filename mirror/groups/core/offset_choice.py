@@ -9,13 +9,13 @@ while the group has members at the target. `GroupOffsets` asks it for each group
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mirror.link.core.committed_offsets import GroupOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetRange:
+class TargetRange(Struct, frozen=True, kw_only=True):
     """The range of the partition in the target's log."""
 
     log_start_offset: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
+
+class GroupOffset(Struct, frozen=True):
     """A committed offset as the coordinator keeps it."""
 
     offset: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
@@ -25,8 +26,7 @@ class MalformedBatches(ValueError):
     """Fetched bytes are not a row of version 2 batches with growing offsets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRun:
+class BatchRun(Struct, frozen=True, kw_only=True):
     """The whole batches at the front of some fetched bytes; `record_count` is of those that are
     carried, `size_bytes` of all.
     """

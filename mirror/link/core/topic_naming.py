@@ -12,7 +12,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 HEARTBEATS = "heartbeats"
 
@@ -33,8 +34,7 @@ class NamingPolicy(enum.Enum):
     TABLE = "table"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
+class Naming(Struct, frozen=True, kw_only=True):
     """Names of one link. With TABLE a topic that the table does not name keeps its name."""
 
     policy: NamingPolicy

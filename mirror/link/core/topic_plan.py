@@ -11,10 +11,11 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, assert_never
 from uuid import UUID
+
+from msgspec import Struct
 
 from wire.client.requests.topic_requests import in_requests
 from wire.control.cluster_pb2 import LinkRecord
@@ -36,8 +37,7 @@ links).
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicView:
+class TopicView(Struct, frozen=True, kw_only=True):
     """A topic at one site; configs are the ones set on the topic, None when they are not known
     (yet).
     """
@@ -47,8 +47,7 @@ class TopicView:
     configs: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic:
+class CreateTopic(Struct, frozen=True, kw_only=True):
     """The target lacks the topic."""
 
     name: str
@@ -57,16 +56,14 @@ class CreateTopic:
     configs: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowTopic:
+class GrowTopic(Struct, frozen=True, kw_only=True):
     """The source's topic has more partitions."""
 
     name: str
     partition_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs:
+class AlterConfigs(Struct, frozen=True, kw_only=True):
     """The topic's configs differ: set the source's, remove what only the target has."""
 
     name: str
@@ -74,8 +71,7 @@ class AlterConfigs:
     remove: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteCopy:
+class DeleteCopy(Struct, frozen=True, kw_only=True):
     """Delete the target's copy at a person's request; by id, so that another topic of the same name
     is never deleted. The plan never contains it.
     """
@@ -121,16 +117,14 @@ class Absence(enum.Enum):
     UNSURE = "unsure"
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """A finding with its reason in a sentence."""
 
     finding: Finding
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """The actions, the findings, and the topics that are the same at both sites."""
 
     actions: tuple[Action, ...]

@@ -9,7 +9,8 @@ formatters read what this mirror writes.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _VERSION = struct.Struct(">h")
 _LENGTH = struct.Struct(">h")
@@ -18,8 +19,7 @@ _INT64 = struct.Struct(">q")
 _TWO_INT64 = struct.Struct(">qq")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """A link lives. Unix ms."""
 
     source_alias: str
@@ -37,8 +37,7 @@ class Heartbeat:
         return _VERSION.pack(0) + _INT64.pack(self.timestamp_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """A group's offset at the source, and the matching offset at the target. The topic is the
     target's.
     """
@@ -62,8 +61,7 @@ class Checkpoint:
         return _VERSION.pack(0) + offsets + _text(self.metadata)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetSync:
+class OffsetSync(Struct, frozen=True, kw_only=True):
     """A source offset of a partition and the offset of the same record at the target. The topic is
     the source's.
     """

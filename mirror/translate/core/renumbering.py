@@ -13,8 +13,9 @@ The reader decides what is skipped (`record_filter.py`), the writer stamps the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from wire.batches.record_batch import (
     TRANSACTIONAL_BIT,
@@ -52,8 +53,7 @@ class Stamp(NamedTuple):
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renumbered:
+class Renumbered(Struct, frozen=True):
     """A batch for the target's log in two pieces, and the source offsets of its records."""
 
     batch: PatchedBatch

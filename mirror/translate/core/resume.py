@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mirror.translate.core.renumbering import SEQUENCE_MASK, next_sequence
 from mirror.translate.core.translation import Position, Translation
@@ -95,8 +96,7 @@ class SequenceRanges:
         return new
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     base_offset: int
     count: int
     # Offsets that the target's log lacks between the stored position and this batch.
@@ -111,8 +111,7 @@ class _Found:
         return _Found(self.base_offset, count, self.absent_before)
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
+class _Before(Struct, frozen=True):
     """The comparison before a batch."""
 
     position: Position

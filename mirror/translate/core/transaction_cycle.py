@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.invariants import InvariantBroken
 from wire.batches.record_batch import BatchHeader
@@ -44,8 +45,7 @@ class Phase(enum.Enum):
     ENDING = "ending"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleLimits:
+class CycleLimits(Struct, frozen=True, kw_only=True):
     """The moments at which a transaction ends: after `interval_ms`; if more records are expected,
     after `hold_max_ms` at the latest; immediately when it has `bytes_max`.
     """

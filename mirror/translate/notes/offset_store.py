@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from clients.reader.core.committed import skipped_batches
 from clients.reader.simple_consumer import fetch_at_leader, records_of
@@ -158,8 +158,7 @@ class OffsetStore(LinkTopic):
         await jittered_backoff(retry_on=Unreachable, initial_ms=5, max_ms=100, budget_ms=SETTLING_MS_MAX)(is_stable)
 
 
-@dataclass(frozen=True, slots=True)
-class NoteBatch:
+class NoteBatch(Struct, frozen=True):
     """Records of the link's topic that are written as one batch."""
 
     records: Sequence[Record]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import survey

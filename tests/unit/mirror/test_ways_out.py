@@ -5,11 +5,11 @@ continues once the cause is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.ports import FetchAnswer, FetchPart, Leader

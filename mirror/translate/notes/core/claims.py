@@ -17,8 +17,9 @@ resume. Called by `mirror/translate/transactions.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class ClaimName(NamedTuple):
@@ -29,8 +30,7 @@ class ClaimName(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """The claim of one mirror; `slots` is None for all slots, of a link that is not shared. A claim
     without a transactional id belongs to a mirror that writes without transactions.
     """

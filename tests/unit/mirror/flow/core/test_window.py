@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from mirror.flow.core.window import JOINED_BYTES_MAX, ChainBroken, QueuedBatches, SendWindow
 from mirror.link.core.partitions import BatchRun

@@ -71,12 +71,26 @@ class CreatePartitions(Struct, frozen=True, kw_only=True):
     is_validate_only: bool = False
 
 
+class ListChange(Struct, frozen=True, kw_only=True):
+    """Items to append to the override of a list, or to remove from it (`is_removal`). A topic
+    without an override begins with `inherited`.
+    """
+
+    name: str
+    items: tuple[str, ...]
+    inherited: str
+    is_removal: bool = False
+
+
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """Overrides to set and to remove; with `replaces_all`, all other overrides are removed."""
+    """Overrides to set and to remove, and lists to change; with `replaces_all`, all other overrides
+    are removed.
+    """
 
     name: str
     set_configs: Mapping[str, str] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
+    lists: tuple[ListChange, ...] = ()
     replaces_all: bool = False
     claim: LinkClaim = LinkClaim()
 

@@ -108,6 +108,10 @@ def config_change(change: pb.TopicConfigChange) -> ask.ConfigChange:
         name=change.name,
         set_configs=dict(change.set),
         remove=tuple(change.remove),
+        lists=tuple(
+            ask.ListChange(name=one.name, items=tuple(one.items), inherited=one.inherited, is_removal=one.is_removal)
+            for one in change.lists
+        ),
         replaces_all=change.replaces_all,
         claim=ask.LinkClaim(link=change.link, epoch=change.link_epoch),
     )

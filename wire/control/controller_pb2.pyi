@@ -134,7 +134,7 @@ class CreatePartitionsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
 
 class TopicConfigChange(_message.Message):
-    __slots__ = ("name", "set", "remove", "replaces_all", "link", "link_epoch")
+    __slots__ = ("name", "set", "remove", "replaces_all", "link", "link_epoch", "lists")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -148,13 +148,27 @@ class TopicConfigChange(_message.Message):
     REPLACES_ALL_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     set: _containers.ScalarMap[str, str]
     remove: _containers.RepeatedScalarFieldContainer[str]
     replaces_all: bool
     link: str
     link_epoch: int
-    def __init__(self, name: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., remove: _Optional[_Iterable[str]] = ..., replaces_all: _Optional[bool] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
+    lists: _containers.RepeatedCompositeFieldContainer[ListChange]
+    def __init__(self, name: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., remove: _Optional[_Iterable[str]] = ..., replaces_all: _Optional[bool] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., lists: _Optional[_Iterable[_Union[ListChange, _Mapping]]] = ...) -> None: ...
+
+class ListChange(_message.Message):
+    __slots__ = ("name", "items", "is_removal", "inherited")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    IS_REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    INHERITED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    items: _containers.RepeatedScalarFieldContainer[str]
+    is_removal: bool
+    inherited: str
+    def __init__(self, name: _Optional[str] = ..., items: _Optional[_Iterable[str]] = ..., is_removal: _Optional[bool] = ..., inherited: _Optional[str] = ...) -> None: ...
 
 class AlterTopicConfigsRequest(_message.Message):
     __slots__ = ("changes", "is_validate_only")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -24,6 +25,21 @@ class ConfigKind(StrEnum):
     LONG = "LONG"
     DOUBLE = "DOUBLE"
     LIST = "LIST"
+
+
+def list_items(text: str) -> list[str]:
+    """The items of a list of configs, without blanks around them."""
+    return [item for part in text.split(",") if (item := part.strip())]
+
+
+def changed_list(current: str, items: Iterable[str], *, is_removal: bool) -> str:
+    """A list with the items that it lacks at its end, or (`is_removal`) without the items: APPEND
+    and SUBTRACT of IncrementalAlterConfigs.
+    """
+    listed, given = list_items(current), list(items)
+    if is_removal:
+        return ",".join(item for item in listed if item not in given)
+    return ",".join([*listed, *(item for item in given if item not in listed)])
 
 
 class InvalidTopicConfig(ValueError):
@@ -73,8 +89,7 @@ class TopicConfig(Struct, frozen=True, kw_only=True):
             case ConfigKind.STRING:
                 return self._accepted(stripped, text, self.choices)
             case ConfigKind.LIST:
-                parts = [part.strip() for part in stripped.split(",") if part.strip()]
-                return ",".join(self._accepted(part, text, self.choices) for part in parts)
+                return ",".join(self._accepted(item, text, self.choices) for item in list_items(text))
 
     def parse_as(self, name: str, text: str) -> bool | int | float | str:
         """Parse the value of a broker property like `parse`; a refusal names the property

@@ -5,7 +5,8 @@ Behaviour: those of topics are forwarded to the active controller; topics that a
 are changed at the active site (`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when
 that is impossible. A broker alters its own configs, those of all brokers (empty name), and the
 levels of its loggers (KIP-412). Configs of groups are checked here, and stored and published by the
-controller. A resource or a config that appears twice is an INVALID_REQUEST
+controller. The controller also appends to lists and subtracts from them, because two brokers may
+receive such changes at the same time. A resource or a config that appears twice is an INVALID_REQUEST
 (`alteration_checks.py`). Versions: 0 and 1. Not done: client metrics.
 """
 
@@ -33,7 +34,7 @@ from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite, answered_elsewhere
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
-from wire.rules.topic_config_kinds import ConfigKind
+from wire.rules.topic_config_kinds import ConfigKind, list_items
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 44
@@ -145,7 +146,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             continue
         try:
             check_resource(image, resource)
-            changes.append((resource, _change(doors, image, resource)))
+            changes.append((resource, _change(doors, resource)))
         except RefusedChange as refused:
             changes.append((resource, refused))
     forwarded = await forward(doors.controller, build, changes, is_validate_only=request.validate_only)
@@ -171,20 +172,20 @@ async def _alter_own(doors: Doors, request: Any, resource: Any) -> tuple[ErrorCo
     )
 
 
-def _change(doors: Doors, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
+def _change(doors: Doors, resource: Any) -> pb.TopicConfigChange:
     change = pb.TopicConfigChange(name=resource.resource_name)
-    overrides = image.topics[resource.resource_name].configs
     for config in resource.configs:
         if config.config_operation == _DELETE:
             change.remove.append(config.name)
         elif config.config_operation == _SET:
             change.set[config.name] = config.value
         else:
-            change.set[config.name] = _changed_list(doors, overrides, config)
+            change.lists.append(_list_change(doors, config))
     return change
 
 
-def _changed_list(doors: Doors, overrides: Any, config: Any) -> str:
+def _list_change(doors: Doors, config: Any) -> pb.ListChange:
+    """The change of a list: the controller makes it, because it alone knows the list as it is."""
     definition = TOPIC_CONFIGS.get(config.name)
     if (
         definition is None
@@ -192,8 +193,9 @@ def _changed_list(doors: Doors, overrides: Any, config: Any) -> str:
         or config.config_operation not in (_APPEND, _SUBTRACT)
     ):
         raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list: append and subtract do not apply")
-    current = [item for item in resolve(definition, doors.configs.layers, overrides).text.split(",") if item]
-    given = [item.strip() for item in config.value.split(",") if item.strip()]
-    if config.config_operation == _APPEND:
-        return ",".join([*current, *(item for item in given if item not in current)])
-    return ",".join(item for item in current if item not in given)
+    return pb.ListChange(
+        name=config.name,
+        items=list_items(config.value),
+        is_removal=config.config_operation == _SUBTRACT,
+        inherited=resolve(definition, doors.configs.layers, {}).text,
+    )

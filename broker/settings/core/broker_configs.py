@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from wire.rules.topic_config_kinds import ConfigKind, TopicConfig
+from wire.rules.topic_config_kinds import ConfigKind, TopicConfig, changed_list, list_items
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
 _STATIC_SPELLINGS: Final = ("log.flush.scheduler.interval.ms", "log.preallocate")
@@ -113,18 +113,14 @@ def changed(
         result[name] = (
             value
             if operation is Operation.SET
-            else _changed_list(result.get(name, in_force.get(name, "")), operation, value)
+            else changed_list(
+                result.get(name, in_force.get(name, "")),
+                list_items(value),
+                is_removal=operation is Operation.SUBTRACT,
+            )
         )
     check_values(result)
     return result
-
-
-def _changed_list(current: str, operation: Operation, value: str) -> str:
-    items = [item for item in current.split(",") if item]
-    given = [item.strip() for item in value.split(",") if item.strip()]
-    if operation is Operation.APPEND:
-        return ",".join([*items, *(item for item in given if item not in items)])
-    return ",".join(item for item in items if item not in given)
 
 
 def check_values(properties: Mapping[str, str]) -> None:

@@ -40,6 +40,7 @@ from controller.core.topics.topic_checks import (
     check_replication_factor,
 )
 from wire.protocol.ids import SITE_DEFAULT, TopicPartition
+from wire.rules.topic_config_kinds import changed_list
 from wire.rules.topic_names import is_internal_topic
 
 
@@ -286,4 +287,7 @@ def _changed_configs(draft: Draft, change: ConfigChange) -> dict[str, str]:
     topic = draft.cluster.topics.get(change.name)
     kept = {} if topic is None or change.replaces_all else topic.configs
     merged = {**kept, **change.set_configs}
+    for one in change.lists:
+        current = merged.get(one.name, one.inherited)
+        merged[one.name] = changed_list(current, one.items, is_removal=one.is_removal)
     return {name: value for name, value in merged.items() if name not in change.remove}

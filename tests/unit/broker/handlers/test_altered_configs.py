@@ -21,7 +21,7 @@ from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
 
 TOPIC, CLIENT_METRICS = 2, 16
-SET, DELETE = 0, 1
+SET, DELETE, APPEND, SUBTRACT = range(4)
 BOTH = pytest.mark.parametrize("handler", [incremental_alter_configs, alter_configs], ids=["incremental", "whole"])
 
 
@@ -117,6 +117,30 @@ async def test_a_removed_config_needs_no_value() -> None:
     )
     assert results == [(TOPIC, "orders", ErrorCode.none, None)]
     assert [list(change.remove) for change in controller.changes] == [["retention.ms"]]
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+async def test_the_controller_is_asked_to_change_lists_and_gets_no_whole_list(operation: int) -> None:
+    controller = Controller()
+    await altered(
+        incremental_alter_configs,
+        [resource("orders", config("cleanup.policy", " compact,", operation))],
+        controller,
+    )
+    (change,) = controller.changes
+    assert not change.set
+    assert list(change.lists) == [
+        pb.ListChange(name="cleanup.policy", items=["compact"], is_removal=operation == SUBTRACT, inherited="delete")
+    ]
+
+
+async def test_a_single_value_is_no_list_to_append_to() -> None:
+    controller = Controller()
+    results = await altered(
+        incremental_alter_configs, [resource("orders", config("retention.ms", "1", APPEND))], controller
+    )
+    assert [error for _, _, error, _ in results] == [ErrorCode.invalid_config]
+    assert not controller.changes
 
 
 @BOTH

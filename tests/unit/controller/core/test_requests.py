@@ -174,6 +174,33 @@ def test_configs_are_merged_removed_or_replaced(model: SiteModel) -> None:
     assert model.give(ask.AlterTopicConfigs(changes=(unknown,))).reply[0].error is ErrorCode.unknown_topic_or_partition
 
 
+def test_lists_that_two_brokers_change_at_the_same_time_keep_both_changes(model: SiteModel) -> None:
+    create(model, topic_request("t"))
+
+    def alter(items: str, *, is_removal: bool = False) -> str:
+        one = ask.ListChange(
+            name="leader.replication.throttled.replicas",
+            items=(items,),
+            inherited="",
+            is_removal=is_removal,
+        )
+        change = ask.ConfigChange(name="t", lists=(one,))
+        assert model.give(ask.AlterTopicConfigs(changes=(change,))).reply[0].error is ErrorCode.none
+        return model.topics["t"].configs[one.name]
+
+    assert alter("0:1") == "0:1"
+    assert alter("1:1") == "0:1,1:1"  # of a broker that does not know of the first change
+    assert alter("1:1") == "0:1,1:1"
+    assert alter("0:1", is_removal=True) == "1:1"
+
+
+def test_a_list_without_an_override_begins_with_the_inherited_list(model: SiteModel) -> None:
+    create(model, topic_request("t"))
+    one = ask.ListChange(name="cleanup.policy", items=("compact",), inherited="delete")
+    model.give(ask.AlterTopicConfigs(changes=(ask.ConfigChange(name="t", lists=(one,)),)))
+    assert model.topics["t"].configs == {"cleanup.policy": "delete,compact"}
+
+
 def test_unchanged_configs_are_neither_stored_nor_sent(model: SiteModel) -> None:
     create(model, topic_request("t", configs={"retention.ms": "1"}))
     change = ask.ConfigChange(name="t", set_configs={"retention.ms": "1"})

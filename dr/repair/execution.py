@@ -21,6 +21,7 @@ from dr.proof.site_digests import SiteDigests, new_client
 from dr.repair.core.followers import judge_follower
 from dr.repair.core.orders import LEADER, Judged, Order, Refused, RepairSides, ReplaceBatch, TruncateCopy
 from dr.repair.core.suspects import Suspect, by_partition, of_equality
+from dr.repair.groups import move_groups_back
 from dr.repair.inspection import Site, batch_at, damaged_ranges, judged_offsets
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
@@ -273,6 +274,10 @@ class _Repair:
         record = self.request.record
         if record.phase != LinkPhase.MIRRORING:
             raise OperationalFailure(f"link {record.name} is not mirroring: finish its failover first")
+        client = self.clients[order.site]
+        # Before the truncation: after it, the next run of an interrupted repair plans no order here.
+        key = (order.topic, order.partition)
+        await move_groups_back(client, key, order.first_offset, record, self.progress)
         topic = {
             "name": order.topic,
             "topic_id": await self._topic_id(order),
@@ -285,7 +290,7 @@ class _Repair:
             "must_truncate": True,
             "topics": [topic],
         }
-        outcome = await self._asked(self.clients[order.site], order, QUARANTINE_RECORDS, values)
+        outcome = await self._asked(client, order, QUARANTINE_RECORDS, values)
         return (outcome.name,) if outcome.name else ()
 
     async def _topic_id(self, order: Order) -> Any:

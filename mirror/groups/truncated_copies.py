@@ -19,6 +19,7 @@ from mirror.link.ports import Unreachable
 from runtime.logs import state_change_logger
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import carries_group
+from wire.rules.truncated_groups import offsets_beyond
 
 _state_change = state_change_logger()
 
@@ -38,11 +39,8 @@ async def move_groups_back(target: GroupPort, ends: Mapping[TopicPartition, int]
         name = min(problems)
         raise Unreachable(f"the offsets of groups at the target are not known: {name}: {problems[name]}")
     for name, offsets in sorted(found.by_group.items()):
-        ahead = {
-            key: GroupOffset(ends[key], -1, at.metadata)
-            for key, at in offsets.items()
-            if key in ends and at.offset > ends[key]
-        }
+        beyond = offsets_beyond({key: at.offset for key, at in offsets.items()}, ends)
+        ahead = {key: GroupOffset(beyond[key], -1, at.metadata) for key, at in offsets.items() if key in beyond}
         if ahead:
             await _move(target, name, offsets, ahead, link)
 

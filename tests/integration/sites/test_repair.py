@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
+from dr.proof.site_digests import new_client
 from tests.integration.sites.test_verified_until import BODY_POSITION, CRC_POSITION, flip_a_bit_of_the_last_batch
 from tests.support.disks.log_batches import batch
 from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
+from wire.client.requests.group_requests import CommittedOffset
 
 pytestmark = pytest.mark.integration
 
@@ -84,6 +87,20 @@ def kill_at(sites: EmbeddedSites, findings: Path, step: str) -> None:
     process.communicate()
 
 
+async def commit_at_standby(sites: EmbeddedSites, offsets: dict[str, int]) -> None:
+    """Write offsets of groups as the mirror does, because the standby takes them from no one else."""
+    async with new_client(sites.bootstrap("b")) as client:
+        for group, offset in offsets.items():
+            wanted = {(TOPIC, 0): CommittedOffset(offset)}
+            outcomes = await client.mirror_offset_commit(group, wanted, link="a-b", link_epoch=1)
+            assert set(outcomes.values()) == {ErrorCode.none}
+
+
+async def committed_at_standby(sites: EmbeddedSites, groups: list[str]) -> dict[str, int]:
+    async with new_client(sites.bootstrap("b")) as client:
+        return {group: (await client.committed(group))[TOPIC, 0].offset for group in groups}
+
+
 @pytest.mark.parametrize(
     ("site", "position", "verdict"),
     [
@@ -134,6 +151,8 @@ async def test_a_standby_with_another_history_is_refused_then_trusted_and_healed
         file.write(foreign)
     sites.restart(broker)
     produce(sites, 10)
+    beyond, within = ends + 3, ends - 1
+    await commit_at_standby(sites, {"beyond": beyond, "within": within})
     sites.restart(sites.mirror)
     refused = repaired(sites, code=1)
     assert [one["first_offset"] for one in refused["refused"]] == [ends]
@@ -148,6 +167,8 @@ async def test_a_standby_with_another_history_is_refused_then_trusted_and_healed
         ends + 2,
     )
     assert (found["is_healed"], quick(sites)) == (True, "equal")
+    # the offsets beyond the cut hold other records: the group would skip them after a failover
+    assert await committed_at_standby(sites, ["beyond", "within"]) == {"beyond": ends, "within": within}
     assert (await equal_ends(sites))[TOPIC, 0] == ends + 10
     assert content(sites, "b") == content(sites, "a")
     entry = entries(sites, "b")[order["entries"][0]]

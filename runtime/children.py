@@ -111,6 +111,17 @@ class Child(Struct, frozen=True, kw_only=True):
         os.kill(pid, number)
         return True
 
+    def kill_now(self) -> None:
+        """SIGKILL the child's process group and wait for nothing. It takes no lock, so that the
+        handler of a signal may call it.
+        """
+        try:
+            pid = int(self._pid_path().read_text(encoding="ascii"))
+            if self._is_named(pid):
+                os.killpg(pid, signal.SIGKILL)
+        except (OSError, ValueError):
+            return
+
     def limit_files(self, *, is_full: bool) -> bool:
         """With `is_full`, make each write of the child to a file fail with EFBIG, similar to a full
         disk; else allow writes again. False if it does not run.
@@ -159,6 +170,10 @@ class Child(Struct, frozen=True, kw_only=True):
         process = _started.get(self._pid_path())
         if process is not None and process.poll() is None and process.pid == pid:
             return True
+        return self._is_named(pid)
+
+    def _is_named(self, pid: int) -> bool:
+        """True if a running process with this pid has the child's command line."""
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             state = (

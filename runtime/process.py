@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import uvloop
 
@@ -44,6 +47,22 @@ default of 0.005, a thread that encodes a checkpoint would block the event loop 
 system call.
 """
 
+_before_sudden_end: list[Callable[[], None]] = []
+"""What a second signal calls before it ends the process."""
+
+
+@contextmanager
+def before_sudden_end(call: Callable[[], None]) -> Iterator[None]:
+    """In the block, a second signal (`run_daemon`) calls this before it ends the process. It runs
+    in the handler of the signal, so it must not wait.
+    """
+    _before_sudden_end.append(call)
+    try:
+        yield
+    finally:
+        _before_sudden_end.remove(call)
+
+
 DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 
@@ -61,6 +80,13 @@ def run_daemon(main: DaemonMain) -> ExitCode:
     return ExitCode.DONE
 
 
+def _end_suddenly(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    for call in _before_sudden_end:
+        call()
+    os.kill(os.getpid(), number)
+
+
 async def _with_signals(main: DaemonMain) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -68,9 +94,9 @@ async def _with_signals(main: DaemonMain) -> None:
 
     def ask_to_stop(number: signal.Signals) -> None:
         stop.set()
-        # the default handler again, so that a second signal ends a process whose stop hangs
+        # not a handler of the loop, so that a second signal ends a process whose loop hangs
         loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, _end_suddenly)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop, number)

@@ -52,6 +52,7 @@ from cli.embedding.site_layout import (
 from runtime.addresses import parse_host_port
 from runtime.children import Child, forked_by
 from runtime.forking.fork_server import own_fork_server
+from runtime.process import before_sudden_end
 from runtime.zookeeper.client import ZooKeeper
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import decode_cluster_id, encode_cluster_id
@@ -117,12 +118,13 @@ class EmbeddedSites:
     @asynccontextmanager
     async def running(self, stop: asyncio.Event) -> AsyncIterator[dict[str, Any] | None]:
         """Start; stop when the block ends. The block gets the environment, or None when `stop` was
-        set before all was up.
+        set before all was up. A second signal kills all parts.
         """
         with (
             directory_held(self.layout.directory),
             closing(own_fork_server(self.preloaded)) as server,
             forked_by(server),
+            before_sudden_end(self._kill_now),
         ):
             starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
             try:
@@ -151,6 +153,10 @@ class EmbeddedSites:
             )
             killed += [name for name, was_orderly in zip(wave, stopped, strict=True) if not was_orderly]
         return killed
+
+    def _kill_now(self) -> None:
+        for child in tuple(self._children.values()):
+            child.kill_now()
 
     def environment(self) -> dict[str, Any]:
         """The description of the running sites for programs that use, harm or restart them."""

@@ -41,18 +41,24 @@ class Origin(NamedTuple):
         return [*found, (ENTRY_HEADER, entry.encode())]
 
     @classmethod
-    def of(cls, headers: Iterable[tuple[str, Any]]) -> Origin | None:
-        """The origin by the headers of a record; None for a record that was not replayed."""
-        found = {
-            name.removeprefix(HEADER_PREFIX): (value or b"").decode(errors="replace")
-            for name, value in headers
-            if name.startswith(HEADER_PREFIX)
-        }
-        try:
-            numbers = {name: int(found[name]) for name in ("partition", "leader_epoch", "offset")}
-            return cls(found["site"], found["topic"], found["topic_id"], **numbers)
-        except (KeyError, ValueError):
-            return None
+    def all_of(cls, headers: Iterable[tuple[str, Any]]) -> list[Origin]:
+        """The origins by the headers of a record, the last one first. A record that was replayed,
+        removed, and replayed again has several; one that was never replayed has none.
+        """
+        values: dict[str, list[str]] = {}
+        for name, value in headers:
+            if name.startswith(HEADER_PREFIX):
+                text = (value or b"").decode(errors="replace")
+                values.setdefault(name.removeprefix(HEADER_PREFIX), []).append(text)
+        found: list[Origin] = []
+        for texts in zip(*(values.get(name, ()) for name in cls._fields), strict=False):
+            fields: dict[str, Any] = dict(zip(cls._fields, texts, strict=True))
+            try:
+                numbers = {name: int(fields[name]) for name in ("partition", "leader_epoch", "offset")}
+            except ValueError:
+                continue
+            found.append(cls(**{**fields, **numbers}))
+        return found
 
 
 class Replayed:
@@ -138,8 +144,9 @@ class TargetLog(NamedTuple):
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     continue  # librdkafka retries by itself
                 assert offset is not None
-                if error is None and offset < end and (origin := Origin.of(message.headers() or ())) is not None:
-                    found.add(origin)
+                if error is None and offset < end:
+                    for origin in Origin.all_of(message.headers() or ()):
+                        found.add(origin)
                 reached = offset + 1 if error is None else offset
                 if reached > at:
                     at, moved_at_s = reached, time.monotonic()

@@ -188,6 +188,19 @@ def test_a_stop_during_the_start_ends_it(start_sites: SitesStarter, number: sign
     assert sites.output == "" or (moment == "linking" and json.loads(sites.output)["links"])
 
 
+def test_a_second_signal_kills_the_parts_and_ends_it(start_sites: SitesStarter) -> None:
+    sites = start_sites()
+    broker = sites.broker("a")
+    broker.send(signal.SIGSTOP)
+    sites.send(signal.SIGINT)
+    eventually_sync(lambda: "stopping" in sites.errors)
+    # a broker that goes on after its SIGTERM is stopped again: it never ends by itself
+    broker.send(signal.SIGSTOP)
+    sites.send(signal.SIGINT)
+    assert sites.wait_ended() == -signal.SIGINT
+    eventually_sync(lambda: sites.left_over() == [])
+
+
 async def test_a_second_one_in_the_same_directory_is_refused_and_harms_nothing(start_sites: SitesStarter) -> None:
     sites = start_sites()
     running = {process.pid for process in sites.left_over()}

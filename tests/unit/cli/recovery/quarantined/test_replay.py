@@ -142,6 +142,15 @@ async def test_they_go_too_where_that_is_asked_for_and_markers_never_do(monkeypa
     assert found == {"replayed": 6, "present": 0, "aborted": 0, "open": 0, "markers": 2}
 
 
+async def test_a_second_run_with_aborted_records_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has written all of them, or all but those of aborted transactions."""
+    Target(monkeypatch, there=(100, 101, 102, 103, 106, 107))
+    every = {"replayed": 0, "present": 6, "aborted": 0, "open": 0, "markers": 2}
+    assert await counted(with_aborted=True, with_open=True) == every
+    Target(monkeypatch, there=(100, 101, 107))
+    assert await counted(with_aborted=True) == {"replayed": 2, "present": 3, "aborted": 0, "open": 1, "markers": 2}
+
+
 async def test_records_that_the_target_has_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     Target(monkeypatch, there=(100, 101))
     assert await counted() == {"replayed": 1, "present": 2, "aborted": 2, "open": 1, "markers": 2}

@@ -44,7 +44,11 @@ LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
 """The limit (ms) for all attempts together, over every broker and for any timeout of the client:
 less than ten seconds, after which a person at a command stops waiting. The error then names the
-silent site.
+silent site. A request for many new partitions may take longer.
+"""
+NEW_PARTITION_MS: Final = 5
+"""The time (ms) that the other site may take for each new partition: its controller stores it, and
+its brokers make a log for it.
 """
 ANSWERED_WITHIN_MS: Final = 3_000
 """Time (ms) after the client's own timeout in which the other site may answer: it also waits until
@@ -148,7 +152,21 @@ def answer_within_ms(request: Any) -> float:
     timeout = getattr(request, "timeout", None)
     if timeout is None:
         return TIMEOUT_MS
-    return min(allowed_ms(timeout) + ANSWERED_WITHIN_MS, TIMEOUT_MS)
+    limit_ms = max(TIMEOUT_MS, NEW_PARTITION_MS * _named_partitions(request))
+    return min(allowed_ms(timeout) + ANSWERED_WITHIN_MS, limit_ms)
+
+
+def _named_partitions(request: Any) -> int:
+    """The partitions that a CreateTopics or CreatePartitions request names; 0 for others."""
+    topics = getattr(request, "topics", None) or ()
+    return sum(
+        max(
+            getattr(topic, "num_partitions", 0),
+            getattr(topic, "count", 0),
+            len(getattr(topic, "assignments", None) or ()),
+        )
+        for topic in topics
+    )
 
 
 async def _ask_the_same(connection: Connection, context: RequestContext, request: Any, *, timeout_ms: float) -> Any:

@@ -11,13 +11,13 @@ import typer
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import (
     DEFAULT_BOOTSTRAP,
-    TIMEOUT_S,
     BootstrapServer,
     ask_cluster,
+    changed_topic,
     connect,
     refused_by_the_client,
-    result_of,
     settings,
+    topic_change_options,
 )
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from cli.shared.topic_calls import (
@@ -199,9 +199,9 @@ def create(
         )
         what = f"topic {topic} cannot be created"
         with refused_by_the_client(what):
-            made = cluster.client.create_topics([wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S)
+            made = cluster.client.create_topics([wanted], validate_only=is_dry_run, **topic_change_options())
         for outcome in made.values():
-            result_of(outcome, what)
+            changed_topic(outcome, what, client=cluster.client, topic=topic)
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
@@ -239,9 +239,11 @@ def add_partitions(
         cluster = connect(bootstrap_server)
         what = f"topic {topic} cannot have {total} partitions"
         with refused_by_the_client(what):
-            grown = cluster.client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
+            grown = cluster.client.create_partitions(
+                [NewPartitions(topic, total)], validate_only=is_dry_run, **topic_change_options()
+            )
         for outcome in grown.values():
-            result_of(outcome, what)
+            changed_topic(outcome, what, client=cluster.client, topic=topic)
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "partitions": total, "is_dry_run": is_dry_run})
     else:

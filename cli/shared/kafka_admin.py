@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 TIMEOUT_S = 10.0
+TOPIC_CHANGE_TIMEOUT_S = 60.0
+"""The time (s) that the site may take for new partitions: some thousand take seconds, because the
+controller stores each of them, and each broker makes a log for it.
+"""
+ANSWER_MARGIN_S = 5.0
+"""The time (s) after which the broker's own answer to a timeout is not awaited any longer."""
 RETRY_BUDGET_MS = 5_000
 LOADING_PAUSE_S = 0.1
 ASKED_TIMES_MAX = 5
@@ -154,16 +160,57 @@ def refused_by_the_client(what: str) -> Iterator[None]:
         raise usage_error(f"{what}: {error}") from error
 
 
-def result_of(outcome: Future[Result], what: str) -> Result:
-    """Wait for it. OperationalFailure says what could not be done and why."""
-    from confluent_kafka import KafkaException
+class NotAnswered(OperationalFailure):
+    """No answer in time: the site may still execute the request."""
+
+
+def result_of(outcome: Future[Result], what: str, *, timeout_s: float = TIMEOUT_S) -> Result:
+    """Wait for it. OperationalFailure says what could not be done and why; NotAnswered if it may
+    still be done.
+    """
+    from confluent_kafka import KafkaError, KafkaException
 
     try:
-        return outcome.result(timeout=TIMEOUT_S)
+        return outcome.result(timeout=timeout_s)
     except KafkaException as error:
-        raise OperationalFailure(f"{what}: {reason(error)}") from error
+        is_late = error.args[0].code() in (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT)
+        raise (NotAnswered if is_late else OperationalFailure)(f"{what}: {reason(error)}") from error
     except TimeoutError as error:
-        raise OperationalFailure(f"{what}: no answer within {TIMEOUT_S:g} s") from error
+        raise NotAnswered(f"{what}: no answer within {timeout_s:g} s") from error
+
+
+def topic_change_options() -> dict[str, float]:
+    """The timeouts of a request for new partitions: the broker answers before the client gives
+    up.
+    """
+    return {
+        "operation_timeout": TOPIC_CHANGE_TIMEOUT_S,
+        "request_timeout": TOPIC_CHANGE_TIMEOUT_S + ANSWER_MARGIN_S,
+    }
+
+
+def changed_topic(outcome: Future[Any], what: str, *, client: Any, topic: str) -> None:
+    """Wait for a request for new partitions. If it is not answered in time, the error says which
+    partitions the topic has.
+    """
+    try:
+        result_of(outcome, what, timeout_s=TOPIC_CHANGE_TIMEOUT_S + 2 * ANSWER_MARGIN_S)
+    except NotAnswered as error:
+        raise NotAnswered(f"{error}. {_found_later(client, topic)}") from error
+
+
+def _found_later(client: Any, topic: str) -> str:
+    from confluent_kafka import KafkaException
+
+    look = f"`antipode topics describe {topic}` shows it later"
+    try:
+        # all topics: a request for a name may create the topic (auto.create.topics.enable)
+        found = client.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+    except KafkaException as error:
+        return f"Whether topic {topic} has them is not known ({reason(error)}): {look}"
+    if found is None or found.error is not None:
+        return f"Topic {topic} is not there yet, but the controller may still create it: {look}"
+    return f"Topic {topic} is there with {len(found.partitions)} partitions, which may still start: {look}"
 
 
 def answer_of(ask: Callable[[], Future[Result]], what: str) -> Result:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
+from kio.schema.errors import ErrorCode
 
 from runtime.chance import new_uuid
 from runtime.grpc_server import Dial, open_channel
@@ -50,7 +51,14 @@ Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
 
 
 class ControllerUnavailable(Exception):
-    """No active controller answered in time; names the last one that was asked, and its answer."""
+    """No active controller answered in time; names the last one that was asked, and its answer.
+    `code` is the error for the client: REQUEST_TIMED_OUT if a controller may still execute the
+    request, else NOT_CONTROLLER.
+    """
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.not_controller) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class _AskAnother(Exception):
@@ -233,6 +241,11 @@ class ControllerClient:
             problem = f"controller candidate {address}: {error.code().name}: {error.details()}"
             if error.code() in _FOLLOWED:
                 raise _AskAnother(problem) from error
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise ControllerUnavailable(
+                    f"the controller has not answered in time, and may still execute the request: {problem}",
+                    ErrorCode.request_timed_out,
+                ) from error
             raise ControllerUnavailable(problem) from error
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
             if isinstance(error, asyncio.CancelledError) and was_asked_to_end():

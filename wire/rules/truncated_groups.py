@@ -7,11 +7,14 @@ beyond the new end would skip them when its members read at this site.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from wire.protocol.ids import PartitionKey
 
+Key = TypeVar("Key", bound=PartitionKey)
 
-def offsets_beyond(offsets: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
+
+def offsets_beyond(offsets: Mapping[Key, int], ends: Mapping[Key, int]) -> dict[Key, int]:
     """The partitions of a group whose offset is beyond the new end, with that end: the group's new
     offset.
     """

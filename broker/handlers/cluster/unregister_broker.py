@@ -36,5 +36,5 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     try:
         reply = await doors.controller.unregister_broker(pb.UnregisterBrokerRequest(node_id=request.broker_id))
     except ControllerUnavailable as error:
-        return build.response(error_code=ErrorCode.not_controller, error_message=str(error))
+        return build.response(error_code=error.code, error_message=str(error))
     return build.response(error_code=ErrorCode(reply.error_code), error_message=reply.error_message or None)

@@ -40,7 +40,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         reply = await doors.controller.alter_client_quotas(wanted)
         outcomes = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
     except ControllerUnavailable as error:
-        outcomes = [(ErrorCode.not_controller, str(error))] * len(request.entries)
+        outcomes = [(error.code, str(error))] * len(request.entries)
     return build.response(
         entries=tuple(
             build.part(

@@ -88,7 +88,7 @@ class GroupConfigRequests:
         try:
             reply = await self._controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
         except ControllerUnavailable as error:
-            return ErrorCode.not_controller, str(error)
+            return error.code, str(error)
         for result in reply.results:
             if result.error_code:
                 return ErrorCode(result.error_code), result.error_message

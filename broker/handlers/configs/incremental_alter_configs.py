@@ -96,7 +96,7 @@ async def forward(
             reply = await controller.alter_topic_configs(request)
             outcomes = {result.name: (ErrorCode(result.error_code), result.error_message) for result in reply.results}
         except ControllerUnavailable as error:
-            outcomes = {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
+            outcomes = {change.name: (error.code, str(error)) for change in wanted}
     results = []
     for resource, change in changes:
         if isinstance(change, RefusedChange):

@@ -67,7 +67,7 @@ async def _write(doors: Doors, request: Any) -> ScramUsersResponse:
     try:
         reply = await doors.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=changes.values()))
     except ControllerUnavailable as error:
-        return _answer(ErrorCode.not_controller, str(error))
+        return _answer(error.code, str(error))
     for change, result in zip(changes.values(), reply.results, strict=True):
         # a credential that does not exist need not be removed
         if result.error_code and not (change.remove and result.error_code == ErrorCode.resource_not_found):

@@ -64,7 +64,7 @@ async def _alter(doors: Doors, wanted: list[pb.ScramUserChange]) -> dict[str, _O
     try:
         reply = await doors.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=wanted))
     except ControllerUnavailable as error:
-        return {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
+        return {change.name: (error.code, str(error)) for change in wanted}
     return {
         change.name: (ErrorCode(result.error_code), result.error_message or None)
         for change, result in zip(wanted, reply.results, strict=True)

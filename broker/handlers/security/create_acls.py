@@ -64,7 +64,7 @@ async def _create(doors: Doors, creations: Any) -> list[Outcome]:
             reply = await doors.controller.alter_acls(forwarded)
             created = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
         except ControllerUnavailable as error:
-            created = [(ErrorCode.not_controller, str(error))] * len(wanted)
+            created = [(error.code, str(error))] * len(wanted)
     answers = iter(created)
     return [next(answers) if isinstance(acl, Acl) else (ErrorCode.invalid_request, acl) for acl in acls]
 

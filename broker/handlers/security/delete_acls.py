@@ -47,7 +47,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             reply = await doors.controller.alter_acls(forwarded)
             removed = [_removed(build, result) for result in reply.results]
         except ControllerUnavailable as error:
-            removed = [_result(build, ErrorCode.not_controller, str(error))] * len(wanted)
+            removed = [_result(build, error.code, str(error))] * len(wanted)
     answers = iter(removed)
     results = [
         next(answers) if isinstance(one, AclFilter) else _result(build, ErrorCode.invalid_request, one)

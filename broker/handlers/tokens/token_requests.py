@@ -42,8 +42,8 @@ class TokenRequests:
         wanted = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=is_new)
         try:
             reply = await self._controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[wanted]))
-        except ControllerUnavailable:
-            return ErrorCode.not_controller
+        except ControllerUnavailable as error:
+            return error.code
         return ErrorCode(reply.results[0].error_code)
 
 

@@ -74,7 +74,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     try:
         reply = await doors.controller.alter_reassignments(wanted)
     except ControllerUnavailable as error:
-        failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
+        failed = {**common, "error_code": error.code, "error_message": str(error)}
         return build.response(**failed, responses=())
     accepted = {result.topic for result in reply.results if not result.error_code}
     await doors.topic_change_reports.report(lambda: doors.cluster.image, accepted)

@@ -100,7 +100,7 @@ async def _create(doors: Doors, build: Any, wanted: list[pb.NewPartitions], requ
     try:
         reply = await doors.controller.create_partitions(forwarded)
     except ControllerUnavailable as error:
-        return {topic.name: _result(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+        return {topic.name: _result(build, topic.name, error.code, str(error)) for topic in wanted}
     counts = {topic.name: topic.total_count for topic in wanted}
     grown = [result.name for result in reply.results if not result.error_code]
     if grown and not forwarded.is_validate_only:

@@ -130,7 +130,7 @@ async def _create(doors: Doors, build: Any, wanted: list[pb.NewTopic], request: 
     try:
         reply = await doors.controller.create_topics(forwarded)
     except ControllerUnavailable as error:
-        return {topic.name: _failure(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+        return {topic.name: _failure(build, topic.name, error.code, str(error)) for topic in wanted}
     created = [result.name for result in reply.results if not result.error_code]
     if created and not forwarded.is_validate_only:
         await doors.cluster.wait_for(

@@ -229,9 +229,7 @@ async def _delete(
     try:
         reply = await doors.controller.delete_topics(request)
     except ControllerUnavailable as error:
-        return [
-            _result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()
-        ]
+        return [_result(build, name, topic_id, error.code, str(error)) for name, topic_id in wanted.items()]
     outcomes = {result.name: result for result in reply.results if result.name}
     deleted = {name for name, result in outcomes.items() if not result.error_code}
     await doors.cluster.wait_for(

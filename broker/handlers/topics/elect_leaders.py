@@ -72,8 +72,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     )
     try:
         reply = await doors.controller.elect_leaders(asked)
-    except ControllerUnavailable:
-        return build.response(error_code=ErrorCode.not_controller, replica_election_results=())
+    except ControllerUnavailable as error:
+        return build.response(error_code=error.code, replica_election_results=())
     elected = {result.topic for result in reply.results if not result.error_code}
     await doors.topic_change_reports.report(lambda: doors.cluster.image, elected)
     results = tuple(

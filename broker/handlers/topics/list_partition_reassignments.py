@@ -91,7 +91,7 @@ async def _of_this_site(doors: Doors, context: RequestContext, request: Any) -> 
     try:
         reply = await doors.controller.list_reassignments(asked)
     except ControllerUnavailable as error:
-        return build.response(error_code=ErrorCode.not_controller, error_message=str(error), topics=())
+        return build.response(error_code=error.code, error_message=str(error), topics=())
     topics = tuple(
         build.part(
             "OngoingTopicReassignment",

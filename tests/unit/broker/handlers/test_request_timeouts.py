@@ -31,12 +31,13 @@ TOPIC = TopicImage(name="t", topic_id=b"i" * 16, configs={}, partitions={})
 class Controller:
     """Records its requests and answers none."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: ErrorCode = ErrorCode.not_controller) -> None:
         self.asked: list[Any] = []
+        self._code = code
 
     async def _ask(self, request: Any) -> Any:
         self.asked.append(request)
-        raise ControllerUnavailable("a test")
+        raise ControllerUnavailable("a test", self._code)
 
     create_topics = delete_topics = create_partitions = elect_leaders = alter_reassignments = _ask
 
@@ -77,8 +78,11 @@ CASES: list[tuple[ModuleType, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("handler", "more"), CASES, ids=[handler.__name__ for handler, _ in CASES])
 @pytest.mark.parametrize(("given_ms", "asked_ms"), [(41_000, 41_000), (7, 7), (0, 1), (-1, 1)])
-async def test_a_timeout_is_forwarded(handler: Any, more: dict[str, Any], given_ms: int, asked_ms: int) -> None:
-    controller = Controller()
+@pytest.mark.parametrize("code", [ErrorCode.not_controller, ErrorCode.request_timed_out])
+async def test_a_timeout_is_forwarded(
+    handler: Any, more: dict[str, Any], given_ms: int, asked_ms: int, code: ErrorCode
+) -> None:
+    controller = Controller(code)
     doors: Any = SimpleNamespace(
         cluster=Cluster(ClusterImage(site="a", node_id=1, topics={"t": TOPIC}, topic_names={TOPIC.topic_id: "t"})),
         controller=controller,
@@ -98,7 +102,7 @@ async def test_a_timeout_is_forwarded(handler: Any, more: dict[str, Any], given_
     request = build_entity(schemas.request_type(handler.API_KEY, handler.MAX_VERSION), {**values(given_ms), **more})
     answer = await handler.handle(request, context, doors)
     assert [asked.timeout_ms for asked in controller.asked] == [asked_ms]
-    assert ErrorCode.not_controller.name in repr(answer)
+    assert code.name in repr(answer)
 
 
 @pytest.mark.parametrize(

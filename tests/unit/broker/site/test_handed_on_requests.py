@@ -193,5 +193,14 @@ async def test_a_handed_on_request_keeps_to_the_client_s_time_and_to_ours(
     assert allowed == [within_ms]
 
 
+@pytest.mark.parametrize(
+    ("partitions", "within_ms"), [(1, TIMEOUT_MS), (-1, TIMEOUT_MS), (20_000, 60_000 + ANSWERED_WITHIN_MS)]
+)
+def test_many_new_partitions_may_take_the_client_s_whole_time(partitions: int, within_ms: float) -> None:
+    topic = SimpleNamespace(num_partitions=partitions, assignments=())
+    request = SimpleNamespace(timeout=timedelta(seconds=60), topics=(topic,))
+    assert answer_within_ms(request) == within_ms
+
+
 def test_a_request_that_names_no_time_keeps_to_ours() -> None:
     assert answer_within_ms(SimpleNamespace(resources=())) == TIMEOUT_MS

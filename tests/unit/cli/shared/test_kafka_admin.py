@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, admin
 
-from cli.shared.kafka_admin import ASKED_TIMES_MAX, answer_of, connect
+from cli.shared.kafka_admin import ASKED_TIMES_MAX, NotAnswered, answer_of, changed_topic, connect
 from runtime.process import OperationalFailure
 
 LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -67,3 +67,26 @@ def test_the_given_broker_describes_the_topics(
     monkeypatch.setattr(admin, "AdminClient", client)
     assert connect("other-site:9092,given:9092").topics == {answering[asked_times - 1]: "topic"}
     assert len(left) == len(answering) - asked_times
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"),
+    [
+        ({"t": SimpleNamespace(error=None, partitions={0: 0, 1: 1})}, "Topic t is there with 2 partitions"),
+        ({}, "Topic t is not there yet, but the controller may still create it"),
+    ],
+)
+@pytest.mark.parametrize("code", [KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT])
+def test_new_partitions_without_an_answer_are_looked_for(topics: dict[str, Any], said: str, code: int) -> None:
+    client = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=topics))
+    late = answers(KafkaException(KafkaError(code)))()
+    with pytest.raises(NotAnswered, match=said) as raised:
+        changed_topic(late, "topic t cannot be created", client=client, topic="t")
+    assert "antipode topics describe t" in str(raised.value)
+
+
+def test_new_partitions_that_are_refused_are_not_looked_for() -> None:
+    refused = answers(KafkaException(KafkaError(KafkaError.INVALID_PARTITIONS)))()
+    with pytest.raises(OperationalFailure, match="cannot be created") as raised:
+        changed_topic(refused, "topic t cannot be created", client=None, topic="t")
+    assert not isinstance(raised.value, NotAnswered)

@@ -275,7 +275,7 @@ class _Repair:
         if record.phase != LinkPhase.MIRRORING:
             raise OperationalFailure(f"link {record.name} is not mirroring: finish its failover first")
         client = self.clients[order.site]
-        # Before the truncation: after it, the next run of an interrupted repair plans no order here.
+        # Before the truncation: after it, the next run of an interrupted repair has no order here.
         key = (order.topic, order.partition)
         await move_groups_back(client, key, order.first_offset, record, self.progress)
         topic = {

@@ -1,7 +1,7 @@
 """Moves groups at the standby back to the new end of a copy, before a repair truncates the copy.
 
-A returning site does the same with its copies (`mirror/groups/truncated_copies.py`). The offsets are
-written by the mirror's request, because a standby takes a group's offsets from no one else.
+A returning site does the same with its copies (`mirror/groups/truncated_copies.py`). The repair
+writes the offsets by the mirror's request: a standby takes a group's offsets by no other request.
 """
 
 from __future__ import annotations

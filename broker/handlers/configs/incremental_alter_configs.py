@@ -6,8 +6,8 @@ are changed at the active site (`broker/site/active_site.py`), or refused (POLIC
 that is impossible. A broker alters its own configs, those of all brokers (empty name), and the
 levels of its loggers (KIP-412). Configs of groups are checked here, and stored and published by the
 controller. The controller also appends to lists and subtracts from them, because two brokers may
-receive such changes at the same time. A resource or a config that appears twice is an INVALID_REQUEST
-(`alteration_checks.py`). Versions: 0 and 1. Not done: client metrics.
+receive such changes at the same time. A resource or a config that appears twice is an
+INVALID_REQUEST (`alteration_checks.py`). Versions: 0 and 1. Not done: client metrics.
 """
 
 from __future__ import annotations

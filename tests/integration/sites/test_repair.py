@@ -88,7 +88,7 @@ def kill_at(sites: EmbeddedSites, findings: Path, step: str) -> None:
 
 
 async def commit_at_standby(sites: EmbeddedSites, offsets: dict[str, int]) -> None:
-    """Write offsets of groups as the mirror does, because the standby takes them from no one else."""
+    """Write offsets of groups by the mirror's request: the standby takes them by no other one."""
     async with new_client(sites.bootstrap("b")) as client:
         for group, offset in offsets.items():
             wanted = {(TOPIC, 0): CommittedOffset(offset)}

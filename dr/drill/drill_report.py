@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dr.drill.core.checkers import CatchUp
 from dr.drill.core.measures import Outage
 from dr.drill.core.plots import Curve, Span, plot
 from dr.drill.drill_results import DrillResult
@@ -56,6 +58,7 @@ def render(result: DrillResult) -> str:
         started=started.strftime("%d %B %Y, %H:%M:%S UTC"),
         duration_s=duration_s,
         outage=_outage_text,
+        catch_up=_catch_up_text,
         anomalies=anomalies[:ANOMALIES_SHOWN_MAX],
         rates_plot=_rates_plot(result, duration_s),
         lag_plot=_lag_plot(result, duration_s),
@@ -64,6 +67,10 @@ def render(result: DrillResult) -> str:
 
 def _outage_text(outage: Outage | None) -> str:
     return "none" if outage is None else f"{outage.duration_ms:,.0f} ms"
+
+
+def _catch_up_text(caught_up: CatchUp) -> str:
+    return "never" if math.isinf(caught_up.duration_ms) else f"{caught_up.duration_ms:,.0f} ms"
 
 
 def _spans(result: DrillResult) -> list[Span]:

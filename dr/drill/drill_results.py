@@ -7,12 +7,14 @@ from it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from msgspec import to_builtins
 
+from dr.drill.core.checkers import CatchUp
 from dr.drill.core.expectations import Verdict
 from dr.drill.core.measures import Measured
 from dr.drill.lag import LagSample
@@ -97,7 +99,7 @@ class DrillResult:
 def _measured_json(measured: Measured) -> Mapping[str, Any]:
     fields = asdict(measured)
     for name, value in tuple(fields.items()):
-        if isinstance(value, tuple) and name != "snapshots":
+        if isinstance(value, tuple) and name not in ("snapshots", "catch_up"):
             fields[name] = {
                 "count": len(value),
                 "examples": [f"{item[0]} {item[1]}@{item[2]}: {item[3]}" for item in value[:ANOMALIES_KEPT_MAX]],
@@ -106,4 +108,19 @@ def _measured_json(measured: Measured) -> Mapping[str, Any]:
         outage = getattr(measured, name)
         if outage is not None:
             fields[name]["duration_ms"] = outage.duration_ms
+    caught_up = measured.catch_up
+    fields["catch_up"] = None if caught_up is None else _catch_up_json(caught_up)
     return fields
+
+
+def _catch_up_json(caught_up: CatchUp) -> Mapping[str, Any]:
+    # JSON has no number for infinity: null says that the record was never delivered
+    duration_ms = None if math.isinf(caught_up.duration_ms) else caught_up.duration_ms
+    place = caught_up.place
+    return {
+        "healed_at_ms": caught_up.healed_at_ms,
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": caught_up.offset,
+        "duration_ms": duration_ms,
+    }

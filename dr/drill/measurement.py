@@ -43,6 +43,7 @@ async def measure_drill(stage: DrillStage) -> Measured:
         log=log,
         accounts=[report.account for report in result.failovers if report.account is not None],
         fault=_measured_fault(result),
+        healed_at_ms=[fault.ended_at_ms for fault in result.faults if fault.ended_at_ms],
         ends_at_ms=stage.clock.now_ms(),
         reconciliations={name: found["outcome"] for name, found in result.reconciliations.items()},
     )

@@ -81,6 +81,7 @@ async def test_f2_a_site_killed_under_load_is_failed_over_and_the_account_has_it
         loss_is_as_accounted=True,
         producer_recovery_ms_max="60s",
         consumer_recovery_ms_max="60s",
+        consumer_catch_up_ms_max="60s",
         sites_equal=["before"],
     )
     result, files = await run_drill(

@@ -8,7 +8,7 @@ found, empty when all is well.
     A7  skips                  a consumer jumps over existing offsets without a new assignment
     A8  steps back             a consumer goes back without a new assignment
     A9  send order             acknowledged offsets of one load's sends to a partition do not grow
-    A12 lag that stays         a partition's consumers do not catch up after a fault has been healed
+    A12 slow catch-up          the time from the end of a fault until its consumers have caught up
 
 A7 needs to know which offsets hold records (`existing`): compaction and control records leave holes
 that are no skips.
@@ -17,6 +17,7 @@ that are no skips.
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,6 +34,17 @@ class Anomaly(NamedTuple):
     place: TopicPartition
     offset: int
     detail: str
+
+
+class CatchUp(NamedTuple):
+    """The record that a consumer received last after a fault had ended, of those acknowledged
+    before its end; the duration is infinite if it was never delivered.
+    """
+
+    healed_at_ms: float
+    place: TopicPartition
+    offset: int
+    duration_ms: float
 
 
 class _Seen(NamedTuple):
@@ -159,29 +171,23 @@ def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[De
     ]
 
 
-def lag_that_stays(
-    acknowledged: Iterable[Acknowledged],
-    delivered: Iterable[Delivered],
-    healed_at_ms: Sequence[float],
-    *,
-    within_ms: float,
-) -> list[Anomaly]:
-    """A12: for each partition and each healing, the first earlier record that was not delivered
-    within this time after the healing.
+def slowest_catch_up(
+    acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered], healed_at_ms: Sequence[float]
+) -> CatchUp | None:
+    """A12: of all records that were acknowledged before a fault ended, the one whose delivery took
+    longest from the end of that fault; None if no fault ended after a record.
     """
     first = _first_deliveries_ms(delivered)
-    late: dict[tuple[float, TopicPartition], Anomaly] = {}
+    slowest: CatchUp | None = None
     for ack in acknowledged:
-        place, given_at_ms = TopicPartition(ack.topic, ack.partition), first.get(ack.value)
+        given_at_ms = first.get(ack.value)
         for healed in healed_at_ms:
-            if ack.acknowledged_at_ms > healed or (given_at_ms is not None and given_at_ms <= healed + within_ms):
+            if ack.acknowledged_at_ms > healed:
                 continue
-            after = "never" if given_at_ms is None else f"{given_at_ms - healed:.0f} ms after it"
-            known = late.get((healed, place))
-            if known is None or ack.offset < known.offset:
-                detail = f"{ack.value}, from before the healing at {healed:.0f}, was delivered {after}"
-                late[healed, place] = Anomaly("A12", place, ack.offset, detail)
-    return [late[key] for key in sorted(late)]
+            duration_ms = math.inf if given_at_ms is None else max(given_at_ms - healed, 0.0)
+            if slowest is None or duration_ms > slowest.duration_ms:
+                slowest = CatchUp(healed, TopicPartition(ack.topic, ack.partition), ack.offset, duration_ms)
+    return slowest
 
 
 def _first_deliveries_ms(delivered: Iterable[Delivered]) -> Mapping[str, float]:

@@ -4,9 +4,11 @@ the report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dr.drill.core.checkers import CatchUp
 from dr.drill.core.measures import Measured, Outage
 
 EQUAL = "equal"
@@ -30,6 +32,7 @@ class Limits:
     recovery_point_ms_max: float | None = None
     producer_recovery_ms_max: float | None = None
     consumer_recovery_ms_max: float | None = None
+    consumer_catch_up_ms_max: float | None = None
     duplicates_max: int | None = None
     gaps_max: int | None = None
     order_violations_max: int | None = None
@@ -64,6 +67,7 @@ def _bounds(limits: Limits, measured: Measured) -> Iterator[Verdict]:
         ("recovery point", limits.recovery_point_ms_max, measured.recovery_point_ms, "ms"),
         ("recovery time of producers", limits.producer_recovery_ms_max, _duration(measured.producer_outage), "ms"),
         ("recovery time of consumers", limits.consumer_recovery_ms_max, _duration(measured.consumer_outage), "ms"),
+        ("catch-up of consumers", limits.consumer_catch_up_ms_max, _catch_up_ms(measured.catch_up), "ms"),
         ("duplicates", limits.duplicates_max, len(measured.duplicates), "records"),
         ("gaps", limits.gaps_max, len(measured.gaps), "places"),
         ("order", limits.order_violations_max, len(measured.order_violations), "violations"),
@@ -83,3 +87,9 @@ def _bounds(limits: Limits, measured: Measured) -> Iterator[Verdict]:
 
 def _duration(outage: Outage | None) -> float | None:
     return None if outage is None else outage.duration_ms
+
+
+def _catch_up_ms(catch_up: CatchUp | None) -> float | None:
+    if catch_up is None:
+        return 0.0
+    return None if math.isinf(catch_up.duration_ms) else catch_up.duration_ms

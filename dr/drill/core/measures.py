@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dr.drill.core import checkers
-from dr.drill.core.checkers import Anomaly
+from dr.drill.core.checkers import Anomaly, CatchUp
 from dr.drill.core.history import Acknowledged, Delivered, LogRecord
 from dr.drill.core.snapshot_baseline import SnapshotLoss, snapshot_baseline
 from dr.sites.core.loss import LossAccount
@@ -52,6 +52,8 @@ class Measured:
     recovery_point_ms: float = 0
     producer_outage: Outage | None = None
     consumer_outage: Outage | None = None
+    catch_up: CatchUp | None = None
+    """The slowest of all groups; None if no fault ended while records were there."""
     duplicates: tuple[Anomaly, ...] = ()
     gaps: tuple[Anomaly, ...] = ()
     order_violations: tuple[Anomaly, ...] = ()
@@ -138,11 +140,12 @@ def measure(
     log: Sequence[LogRecord],
     accounts: Collection[LossAccount],
     fault: tuple[str, float] | None,
+    healed_at_ms: Sequence[float],
     ends_at_ms: float,
     reconciliations: Mapping[str, str],
 ) -> Measured:
     """Compute all measurements. `delivered` is by group; `fault` is the fault whose outage is
-    measured.
+    measured, `healed_at_ms` the end of each fault.
     """
     missing = checkers.unseen(acknowledged, log)
     existing: dict[TopicPartition, list[int]] = {}
@@ -163,6 +166,7 @@ def measure(
         recovery_point_ms=0 if fault is None else recovery_point_ms(missing, acknowledged, fault_at_ms=fault[1]),
         producer_outage=_pause(acks, fault, ends_at_ms),
         consumer_outage=_pause(deliveries, fault, ends_at_ms),
+        catch_up=_catch_up(still_there, delivered, healed_at_ms),
         duplicates=tuple(checkers.duplicates(log)),
         # Without the lost records, whose offsets the promoted site gives to other records.
         gaps=(
@@ -187,6 +191,18 @@ def _pause(times_ms: Sequence[float], fault: tuple[str, float] | None, until_ms:
     if fault is None:
         return None
     return longest_pause(times_ms, fault=fault[0], fault_at_ms=fault[1], until_ms=until_ms)
+
+
+def _catch_up(
+    acknowledged: Sequence[Acknowledged], delivered: Mapping[str, Sequence[Delivered]], healed_at_ms: Sequence[float]
+) -> CatchUp | None:
+    found = []
+    for given in delivered.values():
+        topics = {item.topic for item in given}
+        found.append(
+            checkers.slowest_catch_up((ack for ack in acknowledged if ack.topic in topics), given, healed_at_ms)
+        )
+    return max((each for each in found if each is not None), key=lambda each: each.duration_ms, default=None)
 
 
 def _undelivered(

@@ -53,6 +53,7 @@ class Expectations(PlanPart):
     recovery_point_ms_max: DurationMs | None = None
     producer_recovery_ms_max: DurationMs | None = None
     consumer_recovery_ms_max: DurationMs | None = None
+    consumer_catch_up_ms_max: DurationMs | None = None
     duplicates_max: int | None = Field(default=None, ge=0)
     gaps_max: int | None = Field(default=None, ge=0)
     order_violations_max: int | None = Field(default=None, ge=0)

@@ -18,8 +18,6 @@ from wire.protocol import schemas
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
 
 SIZE_PREFIX_SIZE: Final = 4
-FRAME_SIZE_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Kafka's default for `socket.request.max.bytes`."""
 
 _REQUEST_START: Final = struct.Struct(">hhi")
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")

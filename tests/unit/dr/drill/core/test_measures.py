@@ -4,12 +4,13 @@ expectations; reconciled findings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from dr.drill.core.checkers import Anomaly
+from dr.drill.core.checkers import Anomaly, CatchUp
 from dr.drill.core.expectations import Limits, judge
 from dr.drill.core.history import Acknowledged, Delivered, LogRecord
 from dr.drill.core.measures import Measured, longest_pause, measure, unaccounted_losses
@@ -58,6 +59,7 @@ def a_failover_that_lost_two(kept_below: int = 3) -> Measured:
         log=log,
         accounts=[account(kept_below)],
         fault=("kill site a", 60),
+        healed_at_ms=[925],
         ends_at_ms=1000,
         reconciliations={"before": "equal"},
     )
@@ -73,6 +75,8 @@ def test_lost_records_are_counted_with_their_age_and_reused_offsets_are_no_gap()
     assert measured.producer_outage.duration_ms == 850
     assert measured.consumer_outage is not None
     assert measured.consumer_outage.duration_ms == 909
+    assert measured.catch_up is not None
+    assert (measured.catch_up.offset, measured.catch_up.duration_ms) == (3, 25)
 
 
 def test_a_loss_below_the_kept_offset_is_not_accounted_for() -> None:
@@ -83,6 +87,7 @@ def test_expectations_are_judged_and_those_not_stated_are_not() -> None:
     limits = Limits(
         recovery_point_records_max=1,
         producer_recovery_ms_max=850,
+        consumer_catch_up_ms_max=24,
         loss_is_as_accounted=True,
         sites_equal=("before", "after"),
     )
@@ -90,6 +95,7 @@ def test_expectations_are_judged_and_those_not_stated_are_not() -> None:
     assert [(verdict.name, verdict.is_met) for verdict in verdicts] == [
         ("recovery point", False),
         ("recovery time of producers", True),
+        ("catch-up of consumers", False),
         ("loss is as accounted", True),
         ("sites equal (before)", True),
         ("sites equal (after)", False),
@@ -99,6 +105,14 @@ def test_expectations_are_judged_and_those_not_stated_are_not() -> None:
 def test_a_client_that_never_came_back_meets_no_recovery_time() -> None:
     (verdict,) = judge(Limits(consumer_recovery_ms_max=1e9), Measured())
     assert (verdict.is_met, verdict.found) == (False, "nothing came after the fault")
+
+
+def test_a_record_that_is_never_delivered_meets_no_catch_up_time() -> None:
+    lost = CatchUp(10.0, TopicPartition("t", 0), 3, math.inf)
+    (verdict,) = judge(Limits(consumer_catch_up_ms_max=1e9), Measured(catch_up=lost))
+    assert (verdict.is_met, verdict.found) == (False, "nothing came after the fault")
+    (verdict,) = judge(Limits(consumer_catch_up_ms_max=0), Measured())
+    assert verdict.is_met
 
 
 def test_the_longest_pause_is_one_that_ends_after_the_fault() -> None:

@@ -32,6 +32,7 @@ MODULES: Final = (
     "wire.protocol.streams.frames",
     "wire.protocol.messages.leader_hints",
     "wire.protocol.messages.produce_codec",
+    "wire.batches.checksums",
     "wire.batches.record_batch",
     "wire.batches.varints",
     "wire.batches.record_walks",

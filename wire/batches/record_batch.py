@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from wire.batches.checksums import crc_with_beginning
 from wire.protocol.ids import NO_SEQUENCE
 
 Buffer = bytes | bytearray | memoryview
@@ -232,11 +233,14 @@ def patch_placement(
 
 
 def patch_header(buffer: Buffer, position: int, header: BatchHeader, patched: BatchHeader) -> PatchedBatch:
-    """The batch under another header, whose checksum is computed anew; the records stay
-    untouched.
+    """The batch under another header; the records stay untouched, and are not read either: the
+    checksum changes with the header alone. So the checksum of a damaged batch stays wrong.
     """
     rest = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
-    return PatchedBatch(encode_header(patched, rest), rest)
+    # the fields from the attributes on, which the checksum covers
+    old, new = _BODY_LAYOUT.pack(*header[5:]), _BODY_LAYOUT.pack(*patched[5:])
+    crc = crc_with_beginning(header.crc, old, new, len(rest))
+    return PatchedBatch(_PREFIX_LAYOUT.pack(*patched[:3]) + _CRC_LAYOUT.pack(patched.magic, crc) + new, rest)
 
 
 def encode_header(header: BatchHeader, records: Buffer) -> bytes:

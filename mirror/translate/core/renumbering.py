@@ -1,11 +1,12 @@
 """Prepares a source's batch for a target that assigns its own offsets: new producer, new sequence,
 new checksum, same records.
 
-The compressed records are not opened. Only the 61 bytes before them change, and the CRC-32C is
-computed over the new header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening and
-closing a batch). Only two kinds of batches are rewritten, since no broker takes them from a
-producer as they are: those with holes, which compaction leaves behind, and those stamped by their
-broker (LogAppendTime), whose records would get other times.
+The records are neither opened nor read. Only the 61 bytes before them change, and the CRC-32C
+changes with these bytes alone (`wire/batches/checksums.py`). A batch that was damaged at the source
+or on the way therefore keeps a wrong checksum, and the target refuses it. Only two kinds of batches
+are rewritten, since no broker takes them from a producer as they are: those with holes, which
+compaction leaves behind, and those stamped by their broker (LogAppendTime), whose records would get
+other times.
 
 The reader decides what is skipped (`record_filter.py`), the writer stamps the batch (`renumber`).
 """
@@ -63,12 +64,12 @@ class Renumbered(Struct, frozen=True):
 def renumber(
     buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
 ) -> Renumbered:
-    """The batch at `position` under another producer. Raises InvalidBatch if its checksum is wrong:
-    a wrong one must not be replaced by a right one.
+    """The batch at `position` under another producer; a wrong checksum stays wrong. Raises
+    InvalidBatch if a batch whose records are written anew has a wrong one.
     """
-    if not verify_crc(buffer, position, header):
-        raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
+        if not verify_crc(buffer, position, header):
+            raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
         return _written_anew(buffer, position, header, stamp, TRANSACTIONAL_BIT if is_transactional else 0)
     stamped = stamped_header(header, stamp, is_transactional=is_transactional)
     batch = patch_header(buffer, position, header, stamped)

@@ -142,6 +142,15 @@ def test_another_header_renews_the_crc() -> None:
     assert stored[HEADER_SIZE:] == BODY
 
 
+@pytest.mark.parametrize("position", [HEADER_SIZE - 1, -1])
+def test_another_header_leaves_a_wrong_crc_wrong(position: int) -> None:
+    batch = bytearray(batch_of(producer_id=4))
+    batch[position] ^= 1
+    received = read_header(batch)
+    stored = b"".join(patch_header(batch, 0, received, received._replace(producer_id=9, base_sequence=17)))
+    assert not verify_crc(stored, 0, read_header(stored))
+
+
 def test_flipped_bit_is_seen_by_the_crc() -> None:
     batch = bytearray(batch_of())
     batch[-1] ^= 1

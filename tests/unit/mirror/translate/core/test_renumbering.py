@@ -67,6 +67,13 @@ def test_a_batch_becomes_a_part_of_the_mirror_s_own_transaction() -> None:
 def test_a_batch_that_is_corrupt_gets_no_right_checksum() -> None:
     batch = bytearray(source_batch())
     batch[-1] ^= 1
+    whole = b"".join(renumber(batch, 0, read_header(batch), STAMP).batch)
+    assert not verify_crc(whole, 0, read_header(whole))
+
+
+def test_records_of_a_corrupt_batch_are_not_written_anew() -> None:
+    batch = bytearray(source_batch(attributes=LOG_APPEND_TIME))
+    batch[-1] ^= 1
     with pytest.raises(InvalidBatch, match="offset 100 fails its checksum"):
         renumber(batch, 0, read_header(batch), STAMP)
 

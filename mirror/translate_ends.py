@@ -23,7 +23,7 @@ from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
 from mirror.settings.config import MirrorConfig
 from mirror.settings.configured_link import link_view_of
-from mirror.settings.values import ExistingTarget
+from mirror.settings.values import MIB, ExistingTarget
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from mirror.sites.dialing import Dialing
@@ -55,6 +55,17 @@ from wire.rules.links import carries_topic
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
 
+ONE_PATH: Final[Mapping[str, int]] = {
+    "streams": 1,
+    "producers": 1,
+    "fetch_max_bytes": 8 * MIB - 64 * 1024,
+    "request_max_bytes": 8 * MIB,
+}
+"""What is in force where the file does not say it, except with transactions. A Produce request has
+one batch of each partition, so requests are fewer if one fetcher and one producer have all
+partitions of a broker.
+"""
+
 LAST_SAVE_TIMEOUT_S = 3.0
 
 NOT_CARRIED_CONFIGS: Final = (
@@ -82,7 +93,7 @@ class TranslateEnds:
     is_exact = False
 
     def __init__(self, config: MirrorConfig, *, client_id: str, registry: CollectorRegistry, clock: Clock) -> None:
-        self._config = config
+        self._config = config = _on_one_path(config)
         self._clock = clock
         self._dialing = Dialing(config, client_id=client_id)
         self.tallies = self._dialing.tallies
@@ -376,3 +387,10 @@ class TranslateEnds:
             return  # with transactions one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
+
+
+def _on_one_path(config: MirrorConfig) -> MirrorConfig:
+    if config.is_transactional:
+        return config
+    changes = {name: value for name, value in ONE_PATH.items() if name not in config.model_fields_set}
+    return config.model_copy(update=changes)

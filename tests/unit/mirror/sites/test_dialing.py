@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mirror.settings.config import MirrorConfig, load_config, load_configs
+from mirror.settings.values import MIB
 from mirror.sites.dialing import Dialing
 from mirror.translate_ends import PIPELINED_REQUESTS_MAX, TranslateEnds
 from runtime.clock import SystemClock
@@ -79,6 +80,26 @@ async def test_a_translate_link_has_as_many_requests_in_flight_as_its_file_says(
 async def test_requests_in_flight_of_a_mirror_maker_file_count_for_its_links() -> None:
     (config,) = load_configs({**MIRROR_MAKER, f"b.producer.{IN_FLIGHT}": "3"})
     assert await in_flight_max_of(config) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "in_force"),
+    [
+        ({}, (1, 1, 8 * MIB - 64 * 1024, 8 * MIB)),
+        ({"num.streams": "2", "num.producers": "3", "fetch.max.bytes": "5000"}, (2, 3, 5000, 8 * MIB)),
+        ({"antipode.target.transactions": "true"}, (2, 2, 4 * MIB - 64 * 1024, 4 * MIB)),
+    ],
+)
+async def test_one_path_carries_the_partitions_of_a_broker_unless_the_file_says_more(
+    given: Mapping[str, str], in_force: tuple[int, ...]
+) -> None:
+    config = load_config({**TRANSLATE, **given})
+    link = TranslateEnds(config, client_id="test", registry=CollectorRegistry(), clock=SystemClock())
+    try:
+        used = link.mirror_config()
+    finally:
+        await link.close()
+    assert (used.streams, used.producers, used.fetch_max_bytes, used.request_max_bytes) == in_force
 
 
 async def in_flight_max_of(config: MirrorConfig) -> int:

@@ -10,6 +10,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.configs.config_requests import BrokerConfigChanges
 from broker.handlers.configs.group_config_requests import GroupConfigRequests
 from broker.handlers.links.topics_changed import ApplyPeerReports
+from broker.handlers.records.role_moves import RoleMoves
 from broker.handlers.tokens.token_requests import TokenRequests
 from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
@@ -61,6 +62,7 @@ class HandlerParts(Struct, frozen=True, kw_only=True):
     quotas: Quotas
     replicas: Replicas
     report_sessions: ReportSessions
+    role_moves: RoleMoves
     site_metadata: MetadataCache
     suspected_brokers: SuspectedBrokers
     token_requests: TokenRequests

@@ -16,6 +16,7 @@ from broker.authorization.authorizer import Authorizer
 from broker.dispatch import Dispatcher
 from broker.handlers.configs.config_requests import BrokerConfigChanges
 from broker.handlers.configs.group_config_requests import GroupConfigRequests
+from broker.handlers.records.role_moves import RoleMoves
 from broker.handlers.registry import bind_handlers
 from broker.handlers.tokens.token_requests import TokenRequests
 from broker.metadata.cluster import Cluster
@@ -35,6 +36,7 @@ from broker.settings.loading import listener_security
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
 from broker.site.controlled_shutdown import ControlledShutdown
+from broker.site.forwarded_writes import ForwardedWrites
 from broker.site.suspected_brokers import SuspectedBrokers
 from broker.site.topic_change_reports import TopicChangeReports
 from broker.site.topic_creation import TopicCreator
@@ -76,6 +78,7 @@ class Serving:
         self.authorizer = Authorizer(settings, lambda: cluster.image)
         metrics.families.append(self.authorizer.metric_families)
         self._active_site = ActiveSite(inter_broker.secured)
+        self._forwarded_writes = ForwardedWrites(inter_broker.secured)
         self._topic_change_reports = TopicChangeReports(inter_broker.secured)
         self.controlled_shutdown = ControlledShutdown()
         self.topic_creator = TopicCreator(settings, controller)
@@ -101,9 +104,8 @@ class Serving:
             producer_ids=coordination.producer_ids,
             quotas=self.quotas,
             replicas=replication.replicas,
-            report_sessions=ReportSessions(
-                replication.replicas, new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX)
-            ),
+            report_sessions=_report_sessions(doors, replication),
+            role_moves=RoleMoves(cluster, self._forwarded_writes, doors.clock),
             site_metadata=MetadataCache(is_merged=False),
             suspected_brokers=suspected_brokers,
             token_requests=TokenRequests(self._tokens, controller),
@@ -191,7 +193,12 @@ class Serving:
     async def close_clients(self) -> None:
         """Close the connections to the other site's brokers."""
         await self._active_site.close()
+        await self._forwarded_writes.close()
         await self._topic_change_reports.close()
+
+
+def _report_sessions(doors: Doors, replication: Replication) -> ReportSessions:
+    return ReportSessions(replication.replicas, new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX))
 
 
 def _fetch_sessions(settings: BrokerSettings, doors: Doors, replication: Replication) -> FetchSessions:

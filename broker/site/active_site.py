@@ -263,11 +263,12 @@ def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPor
 def site_brokers(image: ClusterImage, site: str) -> list[HostPort]:
     """The addresses of a peer site's brokers; empty before its first view."""
     view = image.peers.get(site)
-    found = [_link_address(broker) for broker in view.brokers] if view is not None else []
+    found = [link_address(broker) for broker in view.brokers] if view is not None else []
     return [address for address in found if address is not None]
 
 
-def _link_address(broker: BrokerInfo) -> HostPort | None:
+def link_address(broker: BrokerInfo) -> HostPort | None:
+    """The address of a peer's broker for links; None if it has none."""
     endpoints = {endpoint.listener: HostPort(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
     # the listener for links first: others may be reachable inside the site only
     return endpoints.get(LINK_LISTENER) or next(iter(endpoints.values()), None)

@@ -125,7 +125,28 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.ConfirmLinkReply:
         """The peer confirmed the link's epoch; of a link with a lease, a permit or its end."""
-        return await self.confirmations.confirm(request)
+        reply = await self.confirmations.confirm(request)
+        if request.asks_writable and reply.is_confirmed:
+            reply.are_writable = self._are_writable(self._cluster.image, request.link)
+        return reply
+
+    def _are_writable(self, image: ClusterImage, link: str) -> bool:
+        """True if each partition of the link has a leader above the floor, and those led here take
+        writes.
+        """
+        record = image.links.get(link)
+        writable = set(self._replicas.writable())
+        return (
+            record is not None
+            and has_leaders_above_floor(image, record)
+            and all(
+                (topic.name, index) in writable
+                for topic in image.topics.values()
+                if is_of_link(image, topic.name, link)
+                for index, partition in topic.partitions.items()
+                if partition.leader == self._node_id
+            )
+        )
 
     async def UpdatePeerView(  # noqa: N802
         self,

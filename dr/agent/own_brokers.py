@@ -75,6 +75,15 @@ class Enforcement(Struct, frozen=True, kw_only=True):
     has_leaders: bool
 
 
+class Confirmation(Struct, frozen=True, kw_only=True):
+    """How an epoch of a link is confirmed: the problem of each broker that has not accepted it, and
+    whether every partition that the link carries takes writes.
+    """
+
+    problems: list[str]
+    are_writable: bool
+
+
 def are_unchanged(answers: Sequence[BrokerAnswer], known_versions: Mapping[int, int]) -> bool:
     """True if exactly the brokers of the known versions have answered, each with that version."""
     is_each = all(one.reply is not None and one.reply.is_unchanged for one in answers)
@@ -233,11 +242,9 @@ class OwnBrokers:
                 return Enforcement(problems=problems, has_leaders=bool(answers) and has_leaders)
             await asyncio.sleep(POLL_S)
 
-    async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> list[str]:
-        """Confirm the epoch to every live broker. On timeout, return the brokers that have not
-        accepted it.
-        """
-        request = ConfirmLinkRequest(link=link, epoch=epoch)
+    async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> Confirmation:
+        """Confirm the epoch to every live broker; after the timeout there are problems."""
+        request = ConfirmLinkRequest(link=link, epoch=epoch, asks_writable=True)
         deadline = self._clock.monotonic_ms() + timeout_ms
 
         async def ask(stub: BrokerControlStub) -> ConfirmLinkReply:
@@ -245,13 +252,15 @@ class OwnBrokers:
             return reply
 
         while True:
+            answers = await self._ask_each(ask)
             problems = [
                 f"broker {node_id}: {problem or 'does not have the epoch yet'}"
-                for node_id, reply, problem in await self._ask_each(ask)
+                for node_id, reply, problem in answers
                 if reply is None or not reply.is_confirmed
             ]
             if not problems or self._clock.monotonic_ms() >= deadline:
-                return problems
+                are_writable = all(reply is not None and reply.are_writable for _, reply, _ in answers)
+                return Confirmation(problems=problems, are_writable=bool(answers) and are_writable)
             await asyncio.sleep(POLL_S)
 
     async def _ask_each(

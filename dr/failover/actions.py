@@ -60,6 +60,8 @@ class SiteActions(Struct, kw_only=True):
     """The epoch in which every partition at the target is known to have a leader above the
     floor.
     """
+    _written_epoch: int = UNKNOWN
+    """The epoch in which every partition at the target is known to take writes."""
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record
@@ -185,7 +187,9 @@ class SiteActions(Struct, kw_only=True):
 
     async def _confirm(self, client: SiteClient, record: LinkRecord) -> str:
         try:
-            await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
+            reply = await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
+            if client is self.target and reply.are_writable:
+                self._written_epoch = record.epoch
         except OperationalFailure as failure:
             return str(failure)
         return ""
@@ -254,7 +258,7 @@ class SiteActions(Struct, kw_only=True):
         # band.
         informed = self._notify(record) if self.playbook.source.is_fence_proven else asyncio.sleep(0)
         problem, _ = await asyncio.gather(self._confirm(self.target, record), informed)
-        if problem:
+        if problem or self._written_epoch == record.epoch:
             return problem
         last = await self._until(is_promoted)
         waiting = sorted({*last.leaderless, *(key for key, item in last.partitions.items() if not item.is_writable)})

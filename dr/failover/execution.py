@@ -148,6 +148,8 @@ class FailoverRun(Struct, kw_only=True):
 
     async def _look(self, observer: LinkObserver, playbook: FailoverPlaybook) -> Evidence:
         asked_ms = self.clock.monotonic_ms()
+        if playbook.is_source_final:
+            observer.reuse_logs()
         evidence = await observer.evidence(
             with_groups=playbook.wants_groups,
             with_source=playbook.wants_source,

@@ -363,4 +363,4 @@ def _refuse_change(name: str, problems: Sequence[str]) -> None:
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
     """Confirm the site's stored record by the operator's decision, without asking the peer."""
     stored = (await client.describe_link(name, is_brief=True)).record
-    return await client.confirm_link(name, epoch=stored.epoch, lease_ms=stored.lease_ms)
+    return (await client.confirm_link(name, epoch=stored.epoch, lease_ms=stored.lease_ms)).record

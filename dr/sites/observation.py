@@ -75,8 +75,18 @@ class LinkObserver:
         # The accounts of each site, by epoch.
         self._promotions: dict[str, dict[int, _Kept]] = {}
 
+    def reuse_logs(self) -> None:
+        """From here on, evidence has unchanged logs as they were asked for last: under a fence no
+        later report of a mirror counts.
+        """
+        self._reuses_logs = True
+
     async def evidence(
-        self, *, with_groups: bool = False, with_source: bool = True, is_source_final: bool = False
+        self,
+        *,
+        with_groups: bool = False,
+        with_source: bool = True,
+        is_source_final: bool = False,
     ) -> Evidence:
         """Evidence of both sites now, with groups' committed offsets on request. SiteRefused when
         the target does not know the link. `is_source_final`: the source's logs do not grow, so both

@@ -248,14 +248,14 @@ class SiteClient:
         reply: site.LinkReply = await self._call("AlterLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
 
-    async def confirm_link(self, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
+    async def confirm_link(self, name: str, *, epoch: int, lease_ms: int = 0) -> site.LinkReply:
         """Confirm the stored epoch. Under a lease it returns when permits of earlier epochs have
         ended and the site's brokers have theirs.
         """
         request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)
         timeout_ms = STORE_TIMEOUT_MS + CONFIRM_LEASES * lease_ms
         reply: site.LinkReply = await self._call("ConfirmLink", request, timeout_ms=timeout_ms)
-        return reply.record
+        return reply
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
         """Store an account beside the link."""

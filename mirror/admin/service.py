@@ -256,10 +256,7 @@ def health_of(board: FlowBoard, status: MirrorStatus) -> Health:
     """The health of the whole mirror; any thread may call this."""
     ours = sorted((one for one in board.restless_rows() if one[1].is_ours), key=lambda one: one[0])
     rows = [row for _, row in ours]
-    # One stands for all: they are in the same state.
-    settled = board.settled_row()
-    if settled is not None:
-        rows.append(settled)
+    rows += board.examples()
     return assess(
         ((row.facts.state, row.facts.reason) for row in rows),
         outage=status.outage,

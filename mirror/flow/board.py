@@ -8,46 +8,25 @@ so a flow's decision is still valid when its effects run.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import assert_never
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
-from mirror.flow.core.flow_effects import (
-    CheckSource,
-    Discard,
-    Effect,
-    Effects,
-    Fetch,
-    FindTarget,
-    OnBroken,
-    OnTransition,
-    QueueBatches,
-    RefreshLink,
-    RefreshMetadata,
-    ReinstateCopy,
-    RetryLater,
-    StopFetching,
-)
-from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, TopicReplaced
+from mirror.flow.core.flow_effects import Effects, OnBroken, OnTransition
+from mirror.flow.core.flow_events import ClockWentBack, Command, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import Lag, Progress, measure, received
-from mirror.flow.rows import Moment, QuietRounds, Row
-from mirror.link.core.link_roles import GapPolicy
+from mirror.flow.rows import NO_LEADER, EffectActs, Moment, QuietRounds, Row
+from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger, state_change_logger
 from wire.protocol.ids import UNKNOWN, TopicPartition
-
-RETRY_INITIAL_MS = 25
-RETRY_MAX_MS = 500
-RETRY_SLOW_MS = 5000
 
 NO_LAG = Lag(records=0, bytes=0, ms=0)
 
@@ -83,9 +62,12 @@ class FlowBoard:
         self._effects = effects
         self._gap_policy = gap_policy
         self._stale_after_ms = stale_after_ms
-        self._chance = chance
+        self._acts = EffectActs(effects, chance, self.submit)
         self._rows: dict[TopicPartition, Row] = {}
         self._restless: set[TopicPartition] = set()
+        # Without a regular check either: this site is active, and only a change of the role can
+        # change anything about them.
+        self._promoted: set[TopicPartition] = set()
         self._settled: TopicPartition | None = None
         # The partitions of each fetcher's quiet rounds.
         self._quiet: dict[QuietRounds, set[TopicPartition]] = {}
@@ -116,11 +98,34 @@ class FlowBoard:
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def restless_rows(self) -> list[tuple[TopicPartition, Row]]:
-        """The partitions at which regular checks must look. All others are MIRRORING, and at the
-        last answer of their source the target had all its records. Any thread may call this.
+        """The partitions at which regular checks must look. All others are `promoted_rows`, or are
+        MIRRORING, and at the last answer of their source the target had all its records. Any thread
+        may call this.
         """
         rows = ((key, self._rows[key]) for key in tuple(self._restless))
         return [(key, row) for key, row in rows if not row.is_retired]
+
+    def promoted_rows(self) -> list[tuple[TopicPartition, Row]]:
+        """The partitions of this daemon whose mirroring has ended because this site is active."""
+        rows = ((key, self._rows[key]) for key in tuple(self._promoted))
+        return [(key, row) for key, row in rows if not row.is_retired]
+
+    def rows_to_turn(self, role: LinkRole) -> list[tuple[TopicPartition, Row]]:
+        """The partitions that may have another role than this one."""
+        match role:
+            case LinkRole.MIRRORING:
+                return [*self.restless_rows(), *self.promoted_rows()]
+            case LinkRole.TURNED:
+                others = ((key, self._rows[key]) for key in self._rows.keys() - self._promoted)
+                return [(key, row) for key, row in others if not row.is_retired]
+            case _:
+                return list(self.rows())
+
+    def give_up(self, key: TopicPartition) -> None:
+        """Another daemon mirrors the partition from here on."""
+        self._rows[key].is_ours = False
+        self._promoted.discard(key)
+        self._restless.add(key)
 
     def row(self, key: TopicPartition) -> Row:
         """One partition; KeyError when it is not on the board."""
@@ -165,13 +170,26 @@ class FlowBoard:
             raise
         after = row.flow.facts
         self.moved_bytes += max(0, after.progress.moved_bytes - before.progress.moved_bytes)
+        if FlowState.PROMOTED in (before.state, after.state):
+            self._note_promoted(key, row)
         if before.state is not after.state:
             self._log_change(key, before.state, after)
         elif decision.reason and decision.reason != before.reason:
             _log.debug(decision.reason, partition=str(key), state=after.state.value, generation=after.generation)
         for effect in decision.effects:
-            self._act(key, row, effect)
+            self._acts.carry_out(key, row, effect)
         return decision
+
+    def _note_promoted(self, key: TopicPartition, row: Row) -> None:
+        facts = row.facts
+        # The others wait for something that a regular check finds.
+        is_idle = facts.state is FlowState.PROMOTED and not facts.waits_for_topic and not facts.is_chained
+        if is_idle and row.is_ours and row.target != NO_LEADER:
+            self._promoted.add(key)
+            self._restless.discard(key)
+        else:
+            self._promoted.discard(key)
+            self._restless.add(key)
 
     def begin_quiet(self, key: TopicPartition, rounds: QuietRounds) -> bool:
         """Count these rounds as answers of the source about this partition. False if its flow has
@@ -218,14 +236,17 @@ class FlowBoard:
         ]
 
     def is_settled(self, key: TopicPartition) -> bool:
-        """True for the partitions that `restless_rows` leaves out."""
-        return key not in self._restless and not self._rows[key].is_retired
+        """True for the partitions that are MIRRORING and that `restless_rows` leaves out."""
+        return key not in self._restless and key not in self._promoted and not self._rows[key].is_retired
 
-    def settled_row(self) -> Row | None:
-        """One of the partitions that `restless_rows` leaves out; None if it has all."""
+    def examples(self) -> list[Row]:
+        """One of the settled partitions and one of the promoted ones, if there are any: all others
+        that `restless_rows` leaves out are in the state of one of them.
+        """
         if self._settled is None or not self.is_settled(self._settled):
-            self._settled = next((key for key, _ in self.rows() if key not in self._restless), None)
-        return None if self._settled is None else self._rows[self._settled]
+            self._settled = next((key for key, _ in self.rows() if self.is_settled(key)), None)
+        settled = [] if self._settled is None else [self._rows[self._settled]]
+        return settled + [row for _, row in self.promoted_rows()[:1]]
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""
@@ -356,41 +377,3 @@ class FlowBoard:
             offset=after.chain_offset,
         )
         self._on_transition(key, before, after.state, after.reason)
-
-    def _act(self, key: TopicPartition, row: Row, effect: Effect) -> None:
-        match effect:
-            case QueueBatches():
-                pass  # The fetcher that submitted the batches queues them itself.
-            case Fetch(generation=generation, offset=offset):
-                row.wanted = (generation, offset)
-                self._effects.fetching_changed(key)
-            case StopFetching():
-                row.wanted = None
-                self._effects.fetching_changed(key)
-            case Discard(generation=generation):
-                self._effects.discard(key, generation)
-            case FindTarget(generation=generation):
-                self._effects.find_target(key, generation)
-            case CheckSource(generation=generation, epoch=epoch):
-                self._effects.check_source(key, generation, epoch)
-            case ReinstateCopy(generation=generation, reason=reason):
-                self._effects.reinstate_copy(key, generation, reason)
-            case RetryLater():
-                self._retry_later(key, row, effect)
-            case RefreshMetadata(side=side):
-                self._effects.refresh_metadata(side)
-            case RefreshLink():
-                self._effects.refresh_link()
-            case _:
-                assert_never(effect)
-
-    def _retry_later(self, key: TopicPartition, row: Row, effect: RetryLater) -> None:
-        cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
-        if effect.is_slow:
-            cap_ms = RETRY_SLOW_MS
-        # The jitter keeps flows that failed together from retrying together.
-        delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
-        if row.retry is not None:
-            row.retry.cancel()
-        due = RetryDue(generation=effect.generation)
-        row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self.submit, key, due)

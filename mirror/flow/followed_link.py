@@ -77,9 +77,7 @@ class FollowedLink:
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:
-        # The others are MIRRORING, as the role demands.
-        rows = self._board.restless_rows() if role is LinkRole.MIRRORING else list(self._board.rows())
-        for key, row in rows:
+        for key, row in self._board.rows_to_turn(role):
             is_promoted = row.facts.state is FlowState.PROMOTED
             if row.facts.role is not role or (is_promoted and role is not LinkRole.TURNED):
                 self._board.submit(key, LinkTurned(role=role, reason=reason))

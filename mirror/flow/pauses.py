@@ -92,6 +92,8 @@ class Pauses:
         for key, row in rows:
             facts = row.facts
             row.is_ours = self._owns(key)
+            if not row.is_ours:
+                self._board.give_up(key)
             is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
             is_wanted = is_paused or not row.is_ours
             if not row.is_ours and (facts.state not in _HELD or facts.is_chained):

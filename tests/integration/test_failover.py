@@ -28,7 +28,7 @@ from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 from wire.control import mirror_pb2, mirror_pb2_grpc
-from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import LinkReply
 
 pytestmark = pytest.mark.integration
 
@@ -200,7 +200,7 @@ async def test_f1_the_source_sends_its_clients_on_before_the_target_is_confirmed
     async def is_source_told(epoch: int) -> bool:
         return (await sites.describe("a")).record.epoch == epoch
 
-    async def confirm_late(client: SiteClient, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
+    async def confirm_late(client: SiteClient, name: str, *, epoch: int, lease_ms: int = 0) -> LinkReply:
         await eventually(lambda: is_source_told(epoch))
         writing.append(asyncio.create_task(produce(sites.a.bootstrap, 1, first=10)))
         assert not await sites.is_writable("b")

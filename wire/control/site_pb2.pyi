@@ -269,12 +269,14 @@ class ConfirmSiteLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LinkReply(_message.Message):
-    __slots__ = ("record", "has_leaders")
+    __slots__ = ("record", "has_leaders", "are_writable")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     HAS_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    ARE_WRITABLE_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
     has_leaders: bool
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., has_leaders: _Optional[bool] = ...) -> None: ...
+    are_writable: bool
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., are_writable: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkRequest(_message.Message):
     __slots__ = ("name", "is_brief", "with_log_versions", "known_log_versions")

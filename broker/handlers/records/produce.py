@@ -8,16 +8,15 @@ Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
 first batch in a partition waits until the transaction's coordinator has confirmed that the
 partition takes part (`transactional_produce.py`). Requests wait during a controlled shutdown
 (`broker/site/controlled_shutdown.py`), and while the active role of their link moves to the other
-site (`role_moves.py`). The size of a request is charged to the client's quota when the request is
-answered. Requests that follow on the connection are appended while one waits for the in-sync
-replicas; answers keep the order of the requests.
+site, to which they are then forwarded (`role_moves.py`). The size of a request is charged to the
+client's quota when the request is answered. Requests that follow on the connection are appended
+while one waits for the in-sync replicas; answers keep the order of the requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
@@ -27,7 +26,6 @@ from broker.authorization.authorizer import topics as written_topics
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.handlers.records.produce_doors import Doors
 from broker.handlers.records.produce_responses import answer, errors_of, throttle_time_ms
-from broker.handlers.records.role_moves import awaits_role, until_role_is_known
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.handlers.records.waiting_produce import WaitingProduce
 from broker.log.errors import StorageError
@@ -93,7 +91,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     if doors.authorizer.is_enabled:
         # Topics that were refused above are skipped.
         request, refused = _without_denied(doors, exchange, request)
-    if awaits_role(doors.cluster, request):
+    if doors.role_moves.concern(request):
         # The bytes are copied, because the frame's buffer is reused for the next request as soon as
         # this call returns.
         exchange.defer(_append_when_role_is_known(doors, exchange, _copied(request), refused))
@@ -171,7 +169,7 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
 
 
 async def _append_after(
-    wait: Callable[[], Awaitable[object]],
+    wait: Callable[[], Awaitable[object]] | None,
     doors: Doors,
     exchange: Exchange,
     request: ProduceRequest,
@@ -181,7 +179,8 @@ async def _append_after(
 ) -> None:
     """Append after the wait."""
     try:
-        await wait()
+        if wait is not None:
+            await wait()
         done = _append_all(doors, doors.cluster.image, request, exchange.header.api_version, admission, refused=refused)
     finally:
         if admission is not None:
@@ -195,14 +194,16 @@ async def _append_after(
 async def _append_when_role_is_known(
     doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
 ) -> None:
-    """Append after the move of the active role. Later requests of the connection wait behind this
-    one.
+    """Append after the move of the active role, or answer with what the other site has done. Later
+    requests of the connection wait behind this one.
     """
-    role_is_known = partial(until_role_is_known, doors.cluster, request)
-    if request.transactional_id is None:
-        await _append_after(role_is_known, doors, exchange, request, refused=refused)
+    forwarded = await doors.role_moves.results(request, exchange.header.client_id)
+    if forwarded is not None:
+        answer(doors, exchange, [*refused, *forwarded], is_forwarded=True)
         return
-    await role_is_known()
+    if request.transactional_id is None:
+        await _append_after(None, doors, exchange, request, refused=refused)
+        return
     # The guards are taken after the wait: a marker that is written meanwhile would withdraw them.
     admission = TransactionalProduce(doors, request, exchange.header.api_version)
     await _append_after(admission.ask, doors, exchange, request, refused=refused, admission=admission)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
+from broker.handlers.records.role_moves import RoleMoves
 from broker.metadata.cluster import Cluster
 from broker.quotas.client_throttling import Quotas
 from broker.replication.replicas import Replicas
@@ -26,4 +27,5 @@ class Doors(Struct, frozen=True, kw_only=True):
     controlled_shutdown: ControlledShutdown
     quotas: Quotas
     replicas: Replicas
+    role_moves: RoleMoves
     transaction_admission: TransactionAdmission

@@ -64,11 +64,15 @@ class ProduceExchange(Protocol):
         ...
 
 
-def answer(doors: ResponseDoors, exchange: ProduceExchange, topics: list[TopicProduced]) -> None:
-    """Send the response."""
+def answer(
+    doors: ResponseDoors, exchange: ProduceExchange, topics: list[TopicProduced], *, is_forwarded: bool = False
+) -> None:
+    """Send the response. The results of a forwarded request are those of the other site, whose
+    broker has checked its own permit.
+    """
     version = exchange.header.api_version
     # checked just before the response is sent: a permit may end while followers are awaited
-    if doors.cluster.permits.is_in_use:
+    if doors.cluster.permits.is_in_use and not is_forwarded:
         topics = _permitted(doors, topics)
     hints: set[int] = set()
     for topic in topics:

@@ -1,36 +1,114 @@
 """Writes that wait while the active role of their link moves to the other site, or awaits its
-confirmation.
+confirmation, and that are forwarded to the other site when it has become active.
 
-The wait usually takes less time than a client waits before it tries again, and afterwards a refusal
-can name the new leader.
+A client that is refused pauses before it tries again, librdkafka and Java for 100 ms and more, even
+if the refusal names the new leader. So a request that waited is forwarded, and so are those that
+follow it for a while. The broker then refuses requests again, and the refusal names the new leader.
+
+The other site decides about a forwarded request as about any other, so its records are acknowledged
+only under its own confirmed role. Not forwarded are requests with acks=0, requests of transactions
+and requests that were forwarded once. They are refused after the wait.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.metadata.cluster import Cluster
-from broker.network.entities import topic_id_bytes
-from wire.protocol.messages.produce_codec import ProduceRequest
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import FORWARDED_CLIENT_ID
+from broker.site.active_site import leading_site
+from broker.site.forwarded_writes import ForwardedWrites, topic_name
+from runtime.clock import Clock
+from wire.protocol.messages.produce_codec import PartitionProduced, ProduceRequest, TopicProduced
 
 SUSPENDED_MS_MAX: Final = 2_000
 """How long (ms) a request waits while the active role of its link moves."""
+FORWARDED_MS: Final = 1_000
+"""How long (ms) requests are forwarded after the last one that waited: longer than a client needs
+to send what it holds back while one request waits.
+"""
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Records of all requests that wait or are forwarded at one time; requests above it are refused."""
+HELD_COUNT_MAX: Final = 10_000
 
 
-def awaits_role(cluster: Cluster, request: ProduceRequest) -> bool:
-    """True while the link of one of the topics does not show whether this site accepts writes."""
-    # Checked first, because a role moves rarely: the topics of most requests are not looked up.
-    return cluster.has_suspended_link and _has_suspended_topic(cluster, request)
+class RoleMoves:
+    """The requests of one broker that wait or are forwarded."""
+
+    def __init__(self, cluster: Cluster, writes: ForwardedWrites, clock: Clock) -> None:
+        self._cluster = cluster
+        self._writes = writes
+        self._clock = clock
+        self._forwards_until_ms = 0.0
+        self._is_forwarding = False
+        self._held_count = 0
+        self._held_bytes = 0
+
+    def concern(self, request: ProduceRequest) -> bool:
+        """True if the request must wait or may be forwarded: its handler awaits `results` first."""
+        # Checked first, because a role moves rarely: the topics of most requests are not looked up.
+        if not self._cluster.has_suspended_link and not self._is_forwarding:
+            return False
+        if self._held_count >= HELD_COUNT_MAX or self._held_bytes >= HELD_BYTES_MAX:
+            return False
+        return self._is_suspended(request) or self._is_forwarded(request)
+
+    async def results(self, request: ProduceRequest, client_id: str | None) -> list[TopicProduced] | None:
+        """Wait until the links of all topics show which site accepts writes, no longer than the
+        client waits. Return the other site's results if it accepts them; None if this broker must
+        handle the request.
+        """
+        size = _records_bytes(request)
+        self._held_count += 1
+        self._held_bytes += size
+        try:
+            if self._is_suspended(request):
+                timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
+                await self._cluster.wait_for(lambda _: not self._is_suspended(request), timeout_ms=timeout_ms)
+                self._note_waited(request)
+            # a request that was forwarded once is not forwarded again: two sites may take each
+            # other for the active one
+            if client_id == FORWARDED_CLIENT_ID or not self._is_forwarded(request):
+                return None
+            found = await self._writes.results(self._cluster.image, request)
+            return [_with_hints(self._cluster.image, topic) for topic in found]
+        finally:
+            self._held_count -= 1
+            self._held_bytes -= size
+
+    def _is_suspended(self, request: ProduceRequest) -> bool:
+        image = self._cluster.image
+        return any(self._cluster.is_suspended(topic_name(image, topic)) for topic in request.topics)
+
+    def _note_waited(self, request: ProduceRequest) -> None:
+        if self._is_led_elsewhere(request):
+            self._is_forwarding = True
+            self._forwards_until_ms = self._clock.monotonic_ms() + FORWARDED_MS
+
+    def _is_forwarded(self, request: ProduceRequest) -> bool:
+        if self._clock.monotonic_ms() >= self._forwards_until_ms:
+            self._is_forwarding = False
+            return False
+        return request.acks != 0 and request.transactional_id is None and self._is_led_elsewhere(request)
+
+    def _is_led_elsewhere(self, request: ProduceRequest) -> bool:
+        image = self._cluster.image
+        return leading_site(image, [topic_name(image, topic) for topic in request.topics]) is not None
 
 
-async def until_role_is_known(cluster: Cluster, request: ProduceRequest) -> None:
-    """Wait until the links of all topics show it, no longer than the client waits."""
-    timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
-    await cluster.wait_for(lambda _: not _has_suspended_topic(cluster, request), timeout_ms=timeout_ms)
+def _records_bytes(request: ProduceRequest) -> int:
+    return sum(len(one.records or b"") for topic in request.topics for one in topic.partitions)
 
 
-def _has_suspended_topic(cluster: Cluster, request: ProduceRequest) -> bool:
-    names = (
-        topic.name or cluster.image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics
-    )
-    return any(map(cluster.is_suspended, names))
+def _with_hints(image: ClusterImage, topic: TopicProduced) -> TopicProduced:
+    """The other site's results with this broker's hints: the endpoints belong to its listeners."""
+    name = topic_name(image, topic)
+    return topic._replace(partitions=[_with_hint(image, name, one) for one in topic.partitions])
+
+
+def _with_hint(image: ClusterImage, topic: str, produced: PartitionProduced) -> PartitionProduced:
+    if produced.error_code not in HINTED_ERRORS:
+        return produced
+    return produced._replace(current_leader=leader_hint(image, topic, produced.partition_index))

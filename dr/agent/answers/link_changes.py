@@ -210,10 +210,11 @@ class LinkChanges(Answers):
         if stored.lease_ms:
             self._parts.leases.request_open(stored)
         brokers, timeout_ms = self._parts.brokers, CONFIRM_TIMEOUT_MS + CONFIRM_LEASES * stored.lease_ms
-        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=timeout_ms):
+        found = await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=timeout_ms)
+        if problems := found.problems:
             if lease := self._parts.leases.lease(stored):
                 problems.append(lease.problem)
             raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(filter(None, problems)))
         self._parts.peers.note_confirmed(stored.name, stored.epoch)
         self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
-        return site.LinkReply(record=stored)
+        return site.LinkReply(record=stored, are_writable=found.are_writable)

@@ -9,9 +9,11 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.links import mirror_append as mirror_append_handler
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
+from broker.site.forwarded_writes import ForwardedWrites
 from dr.agent import failover_watch, links_store
 from dr.agent.arbiter import Arbiter
 from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
@@ -26,6 +28,7 @@ from mirror.admin import histories
 from tests.sim.mutants import Mutant, Original
 from tests.sim.seed_run import Kind
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.messages.produce_codec import PartitionProduced, ProduceRequest, TopicProduced
 
 
 def _always(value: Any) -> Any:
@@ -112,6 +115,21 @@ def _mirrors_in_any_epoch(_: Original) -> Original:
         return ErrorCode.none if link_name in image.links else ErrorCode.unknown_leader_epoch
 
     return error
+
+
+def _acknowledges_what_waited(_: Original) -> Original:
+    async def results(_: ForwardedWrites, image: ClusterImage, request: ProduceRequest) -> list[TopicProduced]:
+        del image
+        return [
+            TopicProduced(
+                topic.name,
+                topic.topic_id,
+                [PartitionProduced(one.partition_index, base_offset=0) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+
+    return results
 
 
 LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -228,6 +246,13 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "owner": StandbyHold,
             "name": "bound",
             "substitute": lambda _: property(lambda _: None),
+        },
+        {
+            "title": "writes that waited for a move are acknowledged without the other site's answer",
+            "known_seed": 1,
+            "owner": ForwardedWrites,
+            "name": "results",
+            "substitute": _acknowledges_what_waited,
         },
         {
             "title": "a link degrades without a mark at the arbiter",

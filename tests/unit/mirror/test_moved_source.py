@@ -39,7 +39,7 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
 
 
 def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
-    board: Any = SimpleNamespace(rows=list, restless_rows=list)
+    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [])
 
     async def read() -> LinkView:
         raise AssertionError("nothing is read")

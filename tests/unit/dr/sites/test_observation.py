@@ -127,8 +127,18 @@ class Logs(SiteClient):
             )
         self.sent += 1
         partitions = [PartitionDescription(topic="t", partition=0, log_end_offset=self.version)]
-        versions = {1: self.version} if self.has_versions else {}
+        versions = {1: self.version} if self.has_versions and request.with_log_versions else {}
         return site.ObserveLinkReply(description=site.DescribeLinkReply(partitions=partitions, log_versions=versions))
+
+
+async def test_a_run_reuses_logs_from_the_fence_on() -> None:
+    at = Logs(has_versions=True)
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
+    await observer.site_evidence(at)
+    observer.reuse_logs()
+    for _ in range(2):
+        await observer.site_evidence(at)
+        assert at.sent == 2
 
 
 @pytest.mark.parametrize(("reuses_logs", "has_versions", "sent"), [(True, True, 2), (False, True, 4), (True, False, 4)])

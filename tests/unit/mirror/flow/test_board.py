@@ -22,9 +22,11 @@ from mirror.flow.core.flow_events import (
     TargetFound,
     TombstonesKept,
 )
+from mirror.flow.core.flow_state import FlowState
 from mirror.flow.rows import QuietRounds
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from mirror.link.core.partitions import BatchRun
+from mirror.link.ports import Leader
 from tests.support.clock import ManualClock
 from wire.protocol.ids import TopicPartition
 
@@ -223,6 +225,36 @@ def test_a_partition_that_has_everything_is_settled_until_its_next_command(
     assert board.quiet_of(rounds) == set()
 
 
+def turn(board: FlowBoard, role: LinkRole) -> None:
+    for key, row in board.rows_to_turn(role):
+        if row.facts.role is not role:
+            board.submit(key, LinkTurned(role=role, reason="turned"))
+
+
+def test_a_partition_whose_site_became_active_is_looked_at_when_the_role_changes(board: FlowBoard) -> None:
+    board.row(KEY).target = Leader(1, 0)
+    turn(board, LinkRole.TURNED)
+    assert (board.restless_rows(), board.rows_to_turn(LinkRole.TURNED)) == ([], [])
+    assert not board.is_settled(KEY)
+    assert [row.facts.state for row in board.examples()] == [FlowState.PROMOTED]
+    assert [key for key, _ in board.rows_to_turn(LinkRole.GONE)] == [KEY]
+    turn(board, LinkRole.MIRRORING)
+    assert board.row(KEY).facts.role is LinkRole.MIRRORING
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+    assert board.promoted_rows() == []
+
+
+def test_a_promoted_partition_without_a_leader_or_of_another_daemon_stays_restless(board: FlowBoard) -> None:
+    turn(board, LinkRole.TURNED)
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+    board.row(KEY).target = Leader(1, 0)
+    turn(board, LinkRole.MIRRORING)
+    turn(board, LinkRole.TURNED)
+    assert board.restless_rows() == []
+    board.give_up(KEY)
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+
+
 def test_a_quiet_partition_whose_target_lacks_records_is_restless(board: FlowBoard, clock: ManualClock) -> None:
     more = {"high_watermark": 12, "log_start_offset": 0}
     tell(board, NothingFetched(generation=1, asked_at_ms=clock.now_ms(), **more))
@@ -235,7 +267,7 @@ def test_a_retired_partition_is_neither_restless_nor_settled(board: FlowBoard, c
     board.retire(KEY, "gone")
     assert board.restless_rows() == []
     assert not board.is_settled(KEY)
-    assert board.settled_row() is None
+    assert board.examples() == []
     assert board.alone() == []
 
 

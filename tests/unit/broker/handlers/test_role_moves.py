@@ -1,0 +1,183 @@
+"""Writes wait while the role of their link moves, and are forwarded to the site that is active
+then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
+
+from broker.handlers.records import role_moves
+from broker.handlers.records.role_moves import FORWARDED_MS, RoleMoves
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
+from broker.metadata.request_context import FORWARDED_CLIENT_ID
+from tests.support.clock import ManualClock
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.protocol.ids import ACKS_ALL
+from wire.protocol.messages.leader_hints import LeaderHint
+from wire.protocol.messages.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicProduced
+from wire.protocol.messages.produce_codec import TopicRecords as Topic
+
+OWN, THEIRS, FLOOR = 1, 1001, 8
+RECORDS = b"records"
+LINK = {"name": "a-b", "source_site": "a", "target_site": "b", "topic_whitelist": ["carried.*"], "is_routed": True}
+
+
+class SiteB:
+    """Answers forwarded requests, and notes them."""
+
+    def __init__(self) -> None:
+        self.requests: list[ProduceRequest] = []
+        self.error = ErrorCode.none
+
+    async def results(self, _: ClusterImage, request: ProduceRequest) -> list[TopicProduced]:
+        self.requests.append(request)
+        return [
+            TopicProduced(topic.name, None, [PartitionProduced(0, self.error, base_offset=7)])
+            for topic in request.topics
+        ]
+
+
+class SiteA:
+    """A broker of site a, whose link changes."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.site_b = SiteB()
+        writes: Any = self.site_b
+        view = SiteView(site="b", version=1, brokers=[BrokerInfo(node_id=THEIRS)], topics=[topic("carried", THEIRS)])
+        batch = ControlBatch(is_full=True, topics=[topic("carried", OWN), topic("own", OWN)], links=[record("a", 1)])
+        self.cluster = Cluster(with_peer_view(apply_batch(ClusterImage(site="a", node_id=OWN), batch), view))
+        self.moves = RoleMoves(self.cluster, writes, self.clock)
+        self.turn(record("a", 1), confirmed=1)
+
+    def turn(self, link: LinkRecord, *, confirmed: int) -> None:
+        image = self.cluster.image
+        self.cluster.replace(replace(image, links={"a-b": link}, carriers={}, confirmed_epochs={"a-b": confirmed}))
+
+    def fence(self) -> None:
+        self.turn(record("a", 1, phase=LinkPhase.FENCED), confirmed=1)
+
+    def move(self) -> None:
+        self.turn(record("b", 2), confirmed=1)
+
+    def give_back(self) -> None:
+        self.turn(record("a", 2), confirmed=2)
+
+    async def send(self, request: ProduceRequest, client_id: str = "c") -> asyncio.Task[list[TopicProduced] | None]:
+        task = asyncio.create_task(self.moves.results(request, client_id))
+        await asyncio.sleep(0)
+        return task
+
+
+def topic(name: str, leader: int) -> TopicInfo:
+    return TopicInfo(
+        name=name, topic_id=name.encode().ljust(16), partitions=[PartitionState(partition=0, leader=leader)]
+    )
+
+
+def record(active: str, epoch: int, phase: LinkPhase = LinkPhase.MIRRORING) -> LinkRecord:
+    return LinkRecord(**LINK, active_site=active, epoch=epoch, phase=phase, leader_epoch_floor=FLOOR)
+
+
+def to(*names: str, transactional_id: str | None = None, acks: int = ACKS_ALL) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id, acks, 1000, [Topic(name, None, [PartitionRecords(0, RECORDS)]) for name in names]
+    )
+
+
+def offsets(results: Iterable[TopicProduced] | None) -> list[int] | None:
+    return None if results is None else [one.base_offset for topic in results for one in topic.partitions]
+
+
+@pytest.fixture
+def site() -> SiteA:
+    return SiteA()
+
+
+async def test_a_write_waits_for_the_move_and_gets_the_other_site_s_results(site: SiteA) -> None:
+    assert not site.moves.concern(to("carried"))
+    site.fence()
+    assert site.moves.concern(to("carried"))
+    assert not site.moves.concern(to("own"))
+    waiting = await site.send(to("carried"))
+    assert not waiting.done()
+    assert site.site_b.requests == []
+    site.move()
+    assert offsets(await waiting) == [7]
+
+
+async def test_writes_that_follow_are_forwarded_for_a_while(site: SiteA) -> None:
+    site.fence()
+    waiting = await site.send(to("carried"))
+    site.move()
+    await waiting
+    site.clock.advance(FORWARDED_MS - 1)
+    assert site.moves.concern(to("carried"))
+    assert not site.moves.concern(to("own"))
+    assert not site.moves.concern(to("carried", "own"))
+    assert offsets(await site.moves.results(to("carried"), "c")) == [7]
+    site.clock.advance(1)
+    assert not site.moves.concern(to("carried"))
+
+
+async def test_a_move_that_is_given_back_forwards_nothing(site: SiteA) -> None:
+    site.fence()
+    waiting = await site.send(to("carried"))
+    site.give_back()
+    assert await waiting is None
+    assert site.site_b.requests == []
+    assert not site.moves.concern(to("carried"))
+
+
+async def test_a_move_that_takes_too_long_refuses_the_write(site: SiteA, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_moves, "SUSPENDED_MS_MAX", 1)
+    site.fence()
+    assert await site.moves.results(to("carried"), "c") is None
+    assert site.site_b.requests == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "client_id"),
+    [
+        (to("carried", acks=0), "c"),
+        (to("carried", transactional_id="t"), "c"),
+        (to("carried", "own"), "c"),
+        (to("carried"), FORWARDED_CLIENT_ID),
+    ],
+)
+async def test_some_writes_wait_and_are_not_forwarded(site: SiteA, request_: ProduceRequest, client_id: str) -> None:
+    site.fence()
+    waiting = await site.send(request_, client_id)
+    site.move()
+    assert await waiting is None
+    assert site.site_b.requests == []
+
+
+@pytest.mark.parametrize("bound", ["HELD_COUNT_MAX", "HELD_BYTES_MAX"])
+async def test_writes_above_the_bounds_do_not_wait(site: SiteA, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(role_moves, bound, 1)
+    site.fence()
+    waiting = await site.send(to("carried"))
+    assert not site.moves.concern(to("carried"))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert site.moves.concern(to("carried"))
+
+
+async def test_a_refusal_of_the_other_site_gets_this_broker_s_hints(site: SiteA) -> None:
+    site.site_b.error = ErrorCode.not_leader_or_follower
+    site.fence()
+    waiting = await site.send(to("carried"))
+    site.move()
+    results = await waiting
+    assert results is not None
+    assert results[0].partitions[0].current_leader == LeaderHint(THEIRS, FLOOR)

@@ -195,7 +195,10 @@ REFUSALS: Mapping[str, Make] = {
     ),
     "RS256 by a key of another kind": changed(lambda token: with_header(token, kid="ES256")),
     "an unknown kid": changed(lambda token: with_header(token, kid="of another server")),
-    "an extension that must be understood": changed(lambda token: with_header(token, crit=["exp"])),
+    "an extension that must be understood": lambda signer: signer.token(
+        header={"crit": ["exp"], "exp": 4_000_000_000}, iat=time.time(), **GOOD
+    ),
+    "an audience with ours as a part of it": claims(aud=f"other {AUDIENCE}"),
     "a changed header": changed(lambda token: with_header(token, typ="JWT")),
     "changed claims": changed(lambda token: with_claims(token, sub="admin")),
     "a truncated signature": changed(lambda token: token[:-8]),

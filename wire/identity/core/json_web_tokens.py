@@ -61,7 +61,7 @@ def read_key_set(text: str) -> dict[str, PublicKey]:
             made = _public_key(key)
             if made is not None:
                 found[str(key.get("kid", ""))] = made
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON web key set ({type(error).__name__})") from error
     if not found:
         raise ValueError("it has no key for RS256 or ES256")
@@ -74,6 +74,9 @@ def holder_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey]
     if len(parts) != 3 or len(token) > TOKEN_BYTES_MAX:
         raise InvalidToken("it is no JSON web token")
     header = _document(parts[0])
+    # an extension that must be understood may change what the signature covers (RFC 7515, 4.1.11)
+    if "crit" in header:
+        raise InvalidToken("its header demands an extension, and none is supported")
     algorithm = header.get("alg")
     if algorithm == _NO_SIGNATURE and rules.is_unsecured:
         if parts[2]:
@@ -130,7 +133,7 @@ def _holder(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> TokenH
         raise InvalidToken("it expires before it is valid, or before it was issued")
     if rules.issuer and claims.get("iss") != rules.issuer:
         raise InvalidToken("its issuer is another one")
-    if rules.audiences and not rules.audiences & _texts(claims.get("aud")):
+    if rules.audiences and not rules.audiences & _audiences(claims.get("aud")):
         raise InvalidToken("its audience is another one")
     if not rules.scopes <= _texts(claims.get(rules.scope_claim)):
         raise InvalidToken("it lacks a scope")
@@ -147,6 +150,11 @@ def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 40:
         raise InvalidToken(f"its {name} is no time")
     return int(value * 1000)
+
+
+def _audiences(value: Any) -> frozenset[str]:
+    # unlike scopes, one text is one audience, with its spaces (RFC 7519, 4.1.3)
+    return frozenset((value,)) if isinstance(value, str) else _texts(value)
 
 
 def _texts(value: Any) -> frozenset[str]:

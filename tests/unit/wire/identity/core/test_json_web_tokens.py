@@ -45,6 +45,7 @@ def test_a_signed_token_logs_in_until_it_expires(signer: TokenSigner, algorithm:
         ({"iat": 4e9}, "expires before it is valid, or before it was issued"),
         ({"aud": "other"}, "audience"),
         ({"aud": None}, "audience"),
+        ({"aud": "other kafka"}, "audience"),
         ({"scope": "read"}, "scope"),
         ({"client": None}, "no claim client"),
         ({"client": 7}, "no claim client"),
@@ -84,8 +85,21 @@ def test_a_token_without_signature_logs_in_only_where_that_was_asked_for(signer:
         holder_of_token(token + "AAAA", rules, {}, int(time.time() * 1000))
 
 
+@pytest.mark.parametrize("rules", [RULES, TokenRules(is_unsecured=True, name_claim="client")])
+def test_a_header_that_demands_an_extension_is_refused(signer: TokenSigner, rules: TokenRules) -> None:
+    algorithm = "none" if rules.is_unsecured else "RS256"
+    assert login(signer, signer.token(algorithm, **SAID), rules).name == "anna"
+    with pytest.raises(InvalidToken, match="demands an extension"):
+        login(signer, signer.token(algorithm, header={"crit": ["exp"], "exp": 4_000_000_000}, **SAID), rules)
+
+
+def test_an_audience_may_have_spaces(signer: TokenSigner) -> None:
+    rules = TokenRules(audiences=frozenset({"the orders of shop"}), name_claim="client")
+    assert login(signer, signer.token(aud="the orders of shop"), rules).name == "anna"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"keys": []}', '{"keys": [{"kty": "oct"}]}', '{"keys": 1}', '{"keys": [{}]}']
+    "text", ["[" * 200_000, "", "{}", '{"keys": []}', '{"keys": [{"kty": "oct"}]}', '{"keys": 1}', '{"keys": [{}]}']
 )
 def test_a_text_that_is_no_key_set_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="key"):

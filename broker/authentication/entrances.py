@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from broker.authentication.core.sasl_login import SaslOffer
@@ -142,16 +143,24 @@ class Entrances:
 
     def start(self) -> None:
         """Begin to look at files."""
-        if any(entrance.context is not None or entrance.tokens.found for entrance in self.by_listener.values()):
-            self._watch.start("certificate files", self._look)
+        if any(entrance.context is not None for entrance in self.by_listener.values()):
+            self._watch.start("certificate files", self._look_at_files)
+        # apart from the files: a silent authorization server must delay no certificate
+        for name, entrance in self.by_listener.items():
+            if entrance.tokens.found:
+                self._watch.start(f"token keys of {name}", partial(self._look_at_keys, entrance), kind="token keys")
 
-    async def _look(self) -> None:
+    async def _look_at_files(self) -> None:
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             for entrance in self.by_listener.values():
                 if entrance.has_changed_files:
                     await entrance.read_files_again()
-                await entrance.tokens.look(self._clock)
+
+    async def _look_at_keys(self, entrance: Entrance) -> None:
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            await entrance.tokens.look(self._clock)
 
     async def stop(self) -> None:
         """Stop checking."""

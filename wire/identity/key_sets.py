@@ -9,6 +9,7 @@ valid while the endpoint does not answer. A part of the process calls `look`.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,9 +67,11 @@ class KeySet:
             return
         try:
             self.keys = read_key_set(await asyncio.to_thread(self._read))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             self._due_at_ms = clock.monotonic_ms() + RETRY_MS
-            log.warning("keys of tokens cannot be read", key=URL, url=self._url, reason=str(error))
+            log.warning(
+                "keys of tokens cannot be read", key=URL, url=self._url, reason=str(error) or type(error).__name__
+            )
             return
         self._due_at_ms = clock.monotonic_ms() + self._refresh_ms
         log.info("keys of tokens were read", url=self._url, count=len(self.keys))

@@ -47,6 +47,7 @@ from wire.rules.acls import AclFilter
 from wire.rules.mirror_rights import IN_BOTH_DIRECTIONS, acl_of
 
 SECRET_BYTES: Final = 24
+PRIVATE_DIRECTORY: Final = 0o700
 HOSTS: Final = (HOST, "localhost")
 _PEOPLE: Final = {OPERATOR: Role.OPERATOR, VIEWER: Role.VIEWER}
 
@@ -55,6 +56,7 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
     """Make the files that are missing, and have this process act as the operator.
     OperationalFailure.
     """
+    _close_to_others(layout)
     if not security.authority.exists():
         save_authority(make_authority("Antipode sites on this machine"), security.directory)
     authority = load_authority(security.directory)
@@ -79,6 +81,17 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
     if not security.zookeeper_secret.exists():
         write_file(security.zookeeper_secret, f"password={secrets.token_urlsafe(SECRET_BYTES)}\n", mode=PRIVATE)
     use_command_config(security.command_config(OPERATOR))
+
+
+def _close_to_others(layout: Layout) -> None:
+    """Let no other user of the machine read records, or the SCRAM hashes that ZooKeeper logs."""
+    parts = (*layout.sites, *layout.mirrors, layout.arbiter, layout.bridge)
+    for directory in (part.directory for part in parts if part is not None):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(PRIVATE_DIRECTORY)
+        except OSError as error:
+            raise OperationalFailure(f"{directory} cannot be closed to other users ({error.strerror})") from error
 
 
 def zookeeper_users(security: SecurityLayout | None) -> dict[str, str] | None:

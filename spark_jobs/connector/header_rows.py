@@ -27,14 +27,13 @@ from spark_jobs.logs.iteration import iterated
 from spark_jobs.logs.log_reader import read_split
 from spark_jobs.logs.range_contents import range_contents
 from spark_jobs.logs.stored_rows import arrow_schema, batch_rows
-from wire.batches.leaf_digests import LEAF_OFFSETS
 from wire.batches.record_batch import LOG_OVERHEAD
 from wire.client.client_errors import TRANSIENT, KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.range_digest_requests import RangeQuery
-from wire.protocol.messages.range_digest_messages import HEADER_RANGES_MAX, HEADERS
+from wire.protocol.messages.range_digest_messages import HEADER_OFFSETS_MAX, HEADERS
 
-ROUND_OFFSETS: Final = 4 * HEADER_RANGES_MAX * LEAF_OFFSETS
+ROUND_OFFSETS: Final = 4 * HEADER_OFFSETS_MAX
 """The offsets whose headers are held in memory at a time."""
 _HEADER: Final = np.dtype(
     [
@@ -116,8 +115,10 @@ async def _rounds_of(client: KafkaClient, split: Split) -> AsyncGenerator[_Round
     offset, reached = split.first_offset, split.first_offset
     while offset < split.until_offset:
         queries = [
-            RangeQuery(split.topic, split.partition, first, min(first + LEAF_OFFSETS, split.until_offset), HEADERS)
-            for first in range(offset, min(offset + ROUND_OFFSETS, split.until_offset), LEAF_OFFSETS)
+            RangeQuery(
+                split.topic, split.partition, first, min(first + HEADER_OFFSETS_MAX, split.until_offset), HEADERS
+            )
+            for first in range(offset, min(offset + ROUND_OFFSETS, split.until_offset), HEADER_OFFSETS_MAX)
         ]
         try:
             answers = await range_contents(client, queries)

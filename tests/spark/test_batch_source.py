@@ -23,6 +23,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import Compression
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.messages.range_digest_messages import HEADER_OFFSETS_MAX
 
 pytestmark = pytest.mark.timeout(360)
 
@@ -157,12 +158,14 @@ def test_headers_alone_are_those_of_the_batches_and_nothing_else_is_read(topic: 
 
 
 def test_headers_that_a_leader_does_not_send_alone_come_with_their_batches(spark: SparkSession, logs: TwoLogs) -> None:
-    logs.append(logs.a, *(encode_batch([record(number)]) for number in range(3)))
+    many = HEADER_OFFSETS_MAX // 2  # so that the leader is asked about several ranges
+    small = Record(key=b"k", value=b"", timestamp_ms=NOW_MS)
+    logs.append(logs.a, *[encode_batch([small] * many)] * 3)
     options = {"kafka.bootstrap.servers": logs.a.bootstrap, "subscribe": logs.topic, "mode": "headers"}
     unread = spark.read.format("antipode").options(**options, **{"antipode.verify.checksums": "false"}).load()
-    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3, 0)
+    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3 * many, 0)
     logs.configure(logs.a, {"cleanup.policy": "compact"})
-    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3, 3)
+    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3 * many, 3)
 
 
 def test_a_committed_read_leaves_out_markers_and_what_was_aborted(spark: SparkSession, logs: TwoLogs) -> None:

@@ -31,6 +31,7 @@ from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.protocol.messages.private import PRIVATE_VERSIONS
 from wire.protocol.messages.range_digest_messages import (
     DIGESTS_MAX,
+    HEADER_OFFSETS_MAX,
     HEADER_RANGES_MAX,
     HEADERS,
     PARTITIONS_MAX,
@@ -74,6 +75,7 @@ class _Answering:
         self._until_s = asyncio.get_running_loop().time() + CATCH_UP_S
         self.digests_left = DIGESTS_MAX
         self.header_ranges_left = HEADER_RANGES_MAX
+        self.header_offsets_left = HEADER_OFFSETS_MAX
 
     async def answer(self, topic: str, query: Any) -> RangeDigestsAnswer:
         """The digests of the range in one partition's log, or the error."""
@@ -128,7 +130,8 @@ class _Answering:
             )
         if query.span == HEADERS:
             self.header_ranges_left -= 1
-            is_bounded = self.header_ranges_left >= 0 and query.end_offset - query.first_offset <= LEAF_OFFSETS
+            self.header_offsets_left -= query.end_offset - query.first_offset
+            is_bounded = min(self.header_ranges_left, self.header_offsets_left) >= 0
         else:
             self.digests_left -= node_count(query.first_offset, query.end_offset, span=query.span)
             is_bounded = self.digests_left >= 0
@@ -136,7 +139,7 @@ class _Answering:
             raise PartitionFailure(
                 ErrorCode.invalid_request,
                 f"an answer has at most {DIGESTS_MAX} digests of {PARTITIONS_MAX} ranges, and the headers of "
-                f"{HEADER_RANGES_MAX} ranges of {LEAF_OFFSETS} offsets",
+                f"{HEADER_RANGES_MAX} ranges with {HEADER_OFFSETS_MAX} offsets together",
             )
 
     async def _catch_up(self, log: PartitionLog, end_leaf: int) -> None:

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from wire.client.client_errors import error_code
 from wire.client.connection import Connection
-from wire.protocol.messages.range_digest_messages import HEADER_RANGES_MAX, HEADERS, RANGE_DIGESTS
+from wire.protocol.messages.range_digest_messages import HEADER_OFFSETS_MAX, HEADER_RANGES_MAX, HEADERS, RANGE_DIGESTS
 
 RANGES_MAX: Final = 100
 """Ranges that one request asks about: a broker reads and answers so many without delaying others by
@@ -51,8 +51,22 @@ def requests_of(queries: Sequence[RangeQuery]) -> list[list[RangeQuery]]:
     headers = [query for query in queries if query.span == HEADERS]
     return [
         *(digests[at : at + RANGES_MAX] for at in range(0, len(digests), RANGES_MAX)),
-        *(headers[at : at + HEADER_RANGES_MAX] for at in range(0, len(headers), HEADER_RANGES_MAX)),
+        *_requests_of_headers(headers),
     ]
+
+
+def _requests_of_headers(queries: Sequence[RangeQuery]) -> list[list[RangeQuery]]:
+    """The queries, divided by their number and by their offsets."""
+    requests: list[list[RangeQuery]] = []
+    offsets = 0
+    for query in queries:
+        size = query.end_offset - query.first_offset
+        if not requests or len(requests[-1]) == HEADER_RANGES_MAX or offsets + size > HEADER_OFFSETS_MAX:
+            requests.append([])
+            offsets = 0
+        requests[-1].append(query)
+        offsets += size
+    return requests
 
 
 async def request_range_digests(

@@ -31,7 +31,11 @@ DIGEST_BYTES: Final = 16
 DIGESTS_MAX: Final = 8192
 """The maximum number of digests in one answer, over all its partitions."""
 HEADER_RANGES_MAX: Final = 16
-"""Ranges of one request whose headers are asked for; each of one leaf at most."""
+"""The maximum number of ranges in one request whose headers are asked for."""
+HEADER_OFFSETS_MAX: Final = 65_536
+"""The maximum number of offsets in these ranges together. An answer has a header for each of
+them at most: 4 MB.
+"""
 PARTITIONS_MAX: Final = 2000
 """The maximum number of partitions in one request."""
 WHOLE_RANGE: Final = 0

@@ -111,6 +111,7 @@ class ControllerCandidate:
         self._candidacy = Candidacy(
             zookeeper,
             node_id=settings.node_id,
+            cluster_id=self._cluster_id,
             grpc_address=grpc_address,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             clock=self._doors.clock,

@@ -138,11 +138,21 @@ class AssignedReplicas:
                 self._set_aside(stray)
 
     def _set_aside(self, unknown: PartitionLog) -> None:
-        """Keep the log of a topic that the controller does not know and does not name as deleted:
-        ZooKeeper may have lost its data.
+        """Keep the log of a partition that the controller neither assigns to this broker nor names
+        as deleted or removed: ZooKeeper may have lost its data, or have older data.
         """
         self._logs.set_aside(unknown)
-        state_change.warning("log of an unknown topic set aside", topic=unknown.topic, partition=unknown.partition)
+        state_change.warning(
+            "log that is not assigned here set aside", topic=unknown.topic, partition=unknown.partition
+        )
+
+    def _remove_left(self, left: PartitionLog, *, is_named: bool) -> None:
+        """Remove the log of a partition that moved to other brokers while this one was away."""
+        if not is_named:
+            self._set_aside(left)
+            return
+        self._logs.delete(left)
+        state_change.info("deleted the log of a reassigned partition", topic=left.topic, partition=left.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's effective config here; an override that this broker does not accept is
@@ -175,12 +185,11 @@ class AssignedReplicas:
         hosted = self._partitions.hosted.get(key)
         if image.node_id not in partition.replicas:
             self._partitions.offline.discard(key)
+            is_named = (topic.topic_id, partition.index) in image.removed_replicas
             if hosted is not None:
-                self._delete(hosted)
+                self._delete(hosted, is_named=is_named)
             elif (left := self._logs.get(*key)) is not None:
-                # moved to other brokers while this one was away
-                self._logs.delete(left)
-                state_change.info("deleted the log of a reassigned partition", topic=key[0], partition=key[1])
+                self._remove_left(left, is_named=is_named)
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)

@@ -18,6 +18,7 @@ import grpc
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import (
+    OtherCluster,
     StaleControllerEpoch,
     apply_batch,
     check_fence,
@@ -90,7 +91,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         async with self._changes.exclusive() as image:
             try:
                 check_fence(image, request, broker_epoch=self._broker_epoch())
-            except StaleControllerEpoch as error:
+            except (StaleControllerEpoch, OtherCluster) as error:
                 log.warning("control batch refused", reason=str(error))
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             try:

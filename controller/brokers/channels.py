@@ -138,7 +138,9 @@ class BrokerChannel:
         pending, version = self._pending, self._wanted_version
         if not pending.has_news:
             return
-        batch = pending.batch(self._cluster(), broker_epoch=self.broker.epoch, topics=self._topics)
+        batch = pending.batch(
+            self._cluster(), node_id=self.broker.node_id, broker_epoch=self.broker.epoch, topics=self._topics
+        )
         self._pending = PendingChanges()
         try:
             address = self.broker.registration.grpc_address

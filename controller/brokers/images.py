@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from controller.core.decisions import Publish
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Broker, Topic
-from wire.control.broker_pb2 import ControlBatch, DeletedTopic
+from wire.control.broker_pb2 import ControlBatch, DeletedTopic, RemovedReplicas
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
 from wire.protocol.ids import NO_EPOCH, NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
@@ -96,7 +96,7 @@ class PendingChanges(Struct):
         """The broker needs the whole image."""
         self.has_news = self.is_full = True
 
-    def batch(self, cluster: Cluster, *, broker_epoch: int, topics: TopicMessages) -> ControlBatch:
+    def batch(self, cluster: Cluster, *, node_id: int, broker_epoch: int, topics: TopicMessages) -> ControlBatch:
         """The batch that brings the broker up to date."""
         batch = ControlBatch(
             controller_id=cluster.controller_id,
@@ -140,7 +140,18 @@ class PendingChanges(Struct):
             group_configs_message(group, cluster.group_configs.get(group, {})) for group in sorted(groups)
         )
         batch.deleted_topics.extend(DeletedTopic(name=name, topic_id=topic_id) for topic_id, name in deleted.items())
+        batch.removed_replicas.extend(self._removed(cluster, node_id))
         return batch
+
+    def _removed(self, cluster: Cluster, node_id: int) -> Iterable[RemovedReplicas]:
+        names: Iterable[str] = cluster.topics if self.is_full else {one.topic for one in self.partitions}
+        for name in names:
+            topic = cluster.topics.get(name)
+            if topic is None or not topic.removed:
+                continue
+            indexes = [index for index, nodes in sorted(topic.removed.items()) if node_id in nodes]
+            if indexes:
+                yield RemovedReplicas(topic_id=topic.topic_id, partitions=indexes)
 
     def _changed_topics(self, cluster: Cluster, topics: TopicMessages) -> Iterable[TopicInfo]:
         by_topic: dict[str, list[TopicPartition]] = {name: [] for name in sorted(self.topics)}

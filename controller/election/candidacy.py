@@ -8,6 +8,9 @@ connection broke. The registration also replaces the registration of a controlle
 connections: if that controller still runs, the higher epoch deposes it. A tenure ends when the node
 is gone or belongs to another session, when the session is lost, or when ZooKeeper is unreachable
 for as long as the session lives: kazoo reports a loss only after it reconnects.
+
+A candidate claims nothing in a ZooKeeper that does not have the cluster id which the candidate found
+at its start: the data is lost, or it is another cluster's. The claim checks the id's node, too.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from runtime.listening import until_refused
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper.client import ZooKeeper
-from runtime.zookeeper.nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
 from runtime.zookeeper.sessions import SessionState
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
 from wire.znodes.cluster_znodes import (
     ControllerRegistration,
+    decode_cluster_id,
     decode_controller,
     decode_controller_epoch,
     encode_controller,
@@ -49,16 +53,31 @@ async def _refused(address: str) -> bool:
     return True
 
 
+def _decoded_id(payload: bytes) -> str:
+    try:
+        return decode_cluster_id(payload)
+    except MalformedZnode as error:
+        return f"malformed: {error}"
+
+
 class Candidacy:
     """Takes part in elections; while elected, notices when another controller has replaced this
     one.
     """
 
     def __init__(
-        self, zookeeper: ZooKeeper, *, node_id: int, grpc_address: str, session_timeout_ms: int, clock: Clock
+        self,
+        zookeeper: ZooKeeper,
+        *,
+        node_id: int,
+        cluster_id: str,
+        grpc_address: str,
+        session_timeout_ms: int,
+        clock: Clock,
     ) -> None:
         self._zookeeper = zookeeper
         self._node_id = node_id
+        self._cluster_id = cluster_id
         self._grpc_address = grpc_address
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
@@ -75,8 +94,10 @@ class Candidacy:
         raise AssertionError("retrying without a bound ended")
 
     async def _stand_until_elected(self) -> Tenure:
+        await self._until_own_cluster()
         await self._create_layout()
         while True:
+            identity = await self._until_own_cluster()
             changed = asyncio.Event()
             # the epoch is read first: a claim under it fails when another candidate was elected
             # after the node was read
@@ -88,9 +109,29 @@ class Candidacy:
                 if not await self._is_abandoned(changed):
                     continue
                 _log.warning("active controller refuses connections; claiming its role")
-            tenure = await self._claim(epoch, None if found is None else found[1])
+            tenure = await self._claim(epoch, None if found is None else found[1], identity)
             if tenure is not None:
                 return tenure
+
+    async def _until_own_cluster(self) -> NodeStat:
+        """Wait until ZooKeeper has the cluster id of this candidate; the stat of its node."""
+        problem = ""
+        while True:
+            changed = asyncio.Event()
+            self._state_changed.clear()
+            found = await self._zookeeper.get_or_none(znodes.CLUSTER_ID, watch=setter(changed))
+            stored = "" if found is None else _decoded_id(found[0])
+            if found is not None and stored == self._cluster_id:
+                return found[1]
+            former, problem = problem, f"ZooKeeper has the cluster id {stored!r}" if stored else "ZooKeeper has none"
+            if problem != former:
+                _log.error(
+                    "candidate does not stand: ZooKeeper is not that of its cluster",
+                    cluster_id=self._cluster_id,
+                    problem=problem,
+                    path=znodes.CLUSTER_ID,
+                )
+            await self._wait_any(changed, timeout_s=None)
 
     async def _is_abandoned(self, changed: asyncio.Event) -> bool:
         """Wait until the controller's node changes (False), or the controller's address refuses
@@ -121,16 +162,17 @@ class Candidacy:
             except NodeExistsError:
                 _log.info("another candidate created the site's znodes first")
 
-    async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None) -> Tenure | None:
+    async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None, identity: NodeStat) -> Tenure | None:
         """Try once to become controller with the epoch after `former`, and replace the node `left`
-        if there is one. None if another candidate was faster.
+        if there is one. None if another candidate was faster, or the node of the cluster id is not
+        `identity`.
         """
         payload, stat = former
         epoch = decode_controller_epoch(payload) + 1
         registration = ControllerRegistration(
             controller_id=self._node_id, timestamp_ms=self._clock.now_ms(), grpc_address=self._grpc_address
         )
-        steps: list[TransactionStep] = []
+        steps: list[TransactionStep] = [CheckNode(path=znodes.CLUSTER_ID, version=identity.version)]
         if left is not None:
             # in one transaction with the new node: between two transactions another candidate could
             # create its node

@@ -10,7 +10,13 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.image_updates import StaleControllerEpoch, apply_batch, check_fence, with_peer_view
+from broker.metadata.core.image_updates import (
+    OtherCluster,
+    StaleControllerEpoch,
+    apply_batch,
+    check_fence,
+    with_peer_view,
+)
 from dr.sites.core.evidence import positions_of, site_groups
 from dr.sites.core.link_checks import pair_problems, record_problems
 from dr.sites.core.sync_policies import policy_sentence
@@ -67,7 +73,7 @@ def run(data: bytes) -> None:
     for reader in READERS:
         try:
             reader(data)
-        except (DecodeError, StaleControllerEpoch):
+        except (DecodeError, OtherCluster, StaleControllerEpoch):
             continue
 
 

@@ -227,7 +227,7 @@ class IdentifyReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class ControlBatch(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas", "group_configs", "scram_users", "quarantined_topics", "acls", "delegation_tokens")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas", "group_configs", "scram_users", "quarantined_topics", "acls", "delegation_tokens", "removed_replicas")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +244,7 @@ class ControlBatch(_message.Message):
     QUARANTINED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     DELEGATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -260,7 +261,8 @@ class ControlBatch(_message.Message):
     quarantined_topics: _containers.RepeatedScalarFieldContainer[str]
     acls: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ResourceAcls]
     delegation_tokens: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.DelegationToken]
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ..., group_configs: _Optional[_Iterable[_Union[_cluster_pb2.GroupConfigs, _Mapping]]] = ..., scram_users: _Optional[_Iterable[_Union[_cluster_pb2.ScramUser, _Mapping]]] = ..., quarantined_topics: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., delegation_tokens: _Optional[_Iterable[_Union[_cluster_pb2.DelegationToken, _Mapping]]] = ...) -> None: ...
+    removed_replicas: _containers.RepeatedCompositeFieldContainer[RemovedReplicas]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ..., group_configs: _Optional[_Iterable[_Union[_cluster_pb2.GroupConfigs, _Mapping]]] = ..., scram_users: _Optional[_Iterable[_Union[_cluster_pb2.ScramUser, _Mapping]]] = ..., quarantined_topics: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., delegation_tokens: _Optional[_Iterable[_Union[_cluster_pb2.DelegationToken, _Mapping]]] = ..., removed_replicas: _Optional[_Iterable[_Union[RemovedReplicas, _Mapping]]] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id")
@@ -269,6 +271,14 @@ class DeletedTopic(_message.Message):
     name: str
     topic_id: bytes
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+
+class RemovedReplicas(_message.Message):
+    __slots__ = ("topic_id", "partitions")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartitionFailure(_message.Message):
     __slots__ = ("topic", "partition", "error_code")

@@ -89,6 +89,10 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The topics that the last batch named as deleted. A controller names each until all its
     replicas are gone.
     """
+    removed_replicas: frozenset[tuple[bytes, int]] = frozenset()
+    """The partitions, by topic id, from which a reassignment has removed this broker, as the last
+    batch names them.
+    """
     quarantined: frozenset[str] = frozenset()
     """Topics that the controller cannot read: this broker's state of them, in `topics` and in its
     logs, stays unchanged.

@@ -27,14 +27,23 @@ class StaleControllerEpoch(Exception):
     """
 
 
+class OtherCluster(Exception):
+    """A batch comes from the controller of another cluster."""
+
+
 def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) -> None:
     """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of
     this broker.
 
     A process that has not registered yet (`broker_epoch` 0) accepts nothing: batches that reach it
     are addressed to its predecessor. It must not resume the predecessor's leaderships, because the
-    unflushed end of their logs may be lost.
+    unflushed end of their logs may be lost. Raise OtherCluster for a batch of another cluster id
+    than that of the images before.
     """
+    if image.cluster_id and batch.cluster_id and batch.cluster_id != image.cluster_id:
+        raise OtherCluster(
+            f"controller {batch.controller_id} is of cluster {batch.cluster_id!r}, this broker of {image.cluster_id!r}"
+        )
     if batch.controller_epoch < image.controller_epoch:
         raise StaleControllerEpoch(
             f"controller {batch.controller_id} has epoch {batch.controller_epoch}, this broker follows {image.controller_epoch}"
@@ -79,6 +88,9 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         deleted_ids=frozenset(bytes(deleted.topic_id) for deleted in batch.deleted_topics),
+        removed_replicas=frozenset(
+            (bytes(removed.topic_id), index) for removed in batch.removed_replicas for index in removed.partitions
+        ),
         quarantined=quarantined,
         links=image.links if has_same_links else links,
         # an epoch that was confirmed without a time limit needs a permit from now on

@@ -7,7 +7,7 @@ begins, completes or is cancelled independently.
 The reassignment is stored with the topic's assignment, so the next controller continues it.
 Leaderships are written before the assignment: if a controller dies between the two writes, its
 successor finds the former replicas, and continues the reassignment or gets the request again. A
-broker deletes a replica that its image does not assign to it.
+broker deletes a replica that its image does not assign to it and names as removed.
 
 Invariant: the removal of a replica raises the leader epoch, even if the leader stays. If the broker
 gets the replica again, its log is empty; a late fetch for the former log has an older epoch, and

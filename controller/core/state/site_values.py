@@ -65,7 +65,8 @@ class Topic(Struct, frozen=True, kw_only=True):
     znode.
 
     During a reassignment, `assignment` has the wanted replicas, followed by those to be removed
-    (KIP-455).
+    (KIP-455). `removed` has, by partition, the brokers from which this controller has removed it;
+    it is not stored.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     configs: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
     has_stored_configs: bool = True
+    removed: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Its partitions in order."""
@@ -113,7 +115,19 @@ class Topic(Struct, frozen=True, kw_only=True):
         adding |= {index: new.adding for index, new in partitions.items() if new.adding}
         removing |= {index: new.removing for index, new in partitions.items() if new.removing}
         assignment = {**self.assignment, **{index: new.replicas for index, new in partitions.items()}}
-        return replace(self, assignment=assignment, adding=adding, removing=removing, version=self.version + 1)
+        removed = dict(self.removed)
+        for index, new in partitions.items():
+            known = removed.pop(index, frozenset())
+            if left := (known | frozenset(self.assignment[index])) - frozenset(new.replicas):
+                removed[index] = left
+        return replace(
+            self,
+            assignment=assignment,
+            adding=adding,
+            removing=removing,
+            removed=removed,
+            version=self.version + 1,
+        )
 
 
 class SiteRules(Struct, frozen=True, kw_only=True):

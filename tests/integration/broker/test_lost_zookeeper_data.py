@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.sessions import SessionState
@@ -16,6 +17,8 @@ from tests.support.eventually import eventually
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.site_broker import SiteBroker
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import encode_cluster_id
+from wire.znodes.topic_znodes import decode_topic, encode_topic
 
 pytestmark = pytest.mark.integration
 
@@ -59,13 +62,40 @@ async def test_a_start_at_an_empty_zookeeper_sets_the_logs_aside(
     assert [record.value for record in received] == [record.value for record in RECORDS]
 
 
-async def test_a_running_broker_whose_zookeeper_is_emptied_sets_the_logs_aside(
+async def test_a_running_controller_does_nothing_in_a_zookeeper_that_is_emptied_or_of_another_cluster(
     site: SiteBroker, tmp_path: Path
 ) -> None:
     for name in await site.zookeeper.children("/"):
         await site.zookeeper.delete(f"/{name}", recursive=True)
     site.membership._on_session(SessionState.CONNECTED)
+    await eventually(lambda: site.candidate.active is None)
+    await site.zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id("other"), make_path=True)
+    received = await aiokafka_consume(site.bootstrap, "t", len(RECORDS))
+    assert [record.value for record in received] == [record.value for record in RECORDS]
+    assert await site.zookeeper.get_or_none(znodes.CONTROLLER) is None
+    assert (tmp_path / "log" / "t-0").exists()
+    # with its own id it acts again; the topic is lost in ZooKeeper, but not on the disk
+    await site.zookeeper.set(znodes.CLUSTER_ID, encode_cluster_id("given"))
     await eventually(lambda: not (tmp_path / "log" / "t-0").exists())
+    assert [folder.name.endswith("-stray") for folder in aside(tmp_path)] == [True]
+
+
+async def test_a_zookeeper_with_older_data_makes_no_broker_delete_a_log_that_came_later(
+    site: SiteBroker, zookeeper_connect: str, tmp_path: Path
+) -> None:
+    """The older data assigns the partition to another broker: a reassignment came later."""
+    await site.stop()
+    zookeeper = ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    path = znodes.topic_path("t")
+    payload, _ = await zookeeper.get(path)
+    stored = decode_topic("t", payload)
+    await zookeeper.set(path, encode_topic(replace(stored, partitions={0: (7,)})))
+    await zookeeper.delete(znodes.partition_state_path("t", 0))
+    await zookeeper.stop()
+    await site.start()
+    await eventually(lambda: not (tmp_path / "log" / "t-0").exists())
+    await site.broker.storage.logs.remove_due()
     assert [folder.name.endswith("-stray") for folder in aside(tmp_path)] == [True]
 
 

@@ -81,7 +81,10 @@ class SiteModel:
         cluster.brokers = dict(self.brokers)
         cluster.links = {name: copied(link) for name, link in self.links.items()}
         cluster.quarantine = dict(self.broken)
-        cluster.topics = {name: topic for name, topic in self.topics.items() if name not in self.broken}
+        # ZooKeeper does not have the replicas that the last controller removed
+        cluster.topics = {
+            name: replace(topic, removed={}) for name, topic in self.topics.items() if name not in self.broken
+        }
         cluster.leaderships = {
             partition: known for partition, known in self.leaderships.items() if partition.topic not in self.broken
         }

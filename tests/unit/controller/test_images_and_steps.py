@@ -37,7 +37,7 @@ def test_a_full_image_names_everything_but_topics_that_are_being_deleted() -> No
     model.give(ask.DeleteTopics(names=("u",)))
     pending = PendingChanges()
     pending.add_image()
-    batch = pending.batch(model.cluster, broker_epoch=7, topics=TopicMessages())
+    batch = pending.batch(model.cluster, node_id=1, broker_epoch=7, topics=TopicMessages())
     assert (batch.is_full, batch.broker_epoch, batch.controller_epoch) == (True, 7, 1)
     assert [topic.name for topic in batch.topics] == ["t"]
     assert [deleted.name for deleted in batch.deleted_topics] == ["u"]
@@ -52,7 +52,7 @@ def test_many_changes_of_a_partition_are_reported_once_in_their_present_state() 
         decision = model.give(ask.BrokersListed(brokers=model.alive(*nodes)))
         for publish in publications(decision):
             pending.add(publish)
-    batch = pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
+    batch = pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
     (topic,) = batch.topics
     (state,) = topic.partitions
     assert (batch.is_full, state.partition, state.leader, state.leader_epoch) == (False, 1, 2, 4)
@@ -81,7 +81,7 @@ def test_a_topic_deleted_and_created_again_before_the_report_is_reported_as_both
         model.give(ask.CreateTopics(topics=(ask.TopicRequest(name="t", topic_id=bytes(16), partition_count=1),)))
     ):
         pending.add(publish)
-    batch = pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
+    batch = pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
     assert again.topic_id == first_id
     assert [deleted.topic_id for deleted in batch.deleted_topics] == [first_id]
     assert [topic.topic_id for topic in batch.topics] == [bytes(16)]

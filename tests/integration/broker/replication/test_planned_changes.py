@@ -147,7 +147,10 @@ async def test_a_partition_moves_to_other_brokers_under_load(site: ReplicatedSit
         assert reassign(site, (leader, leader)) == "invalid_replica_assignment"
         assert reassign(site, target) == "none"
         eventually_sync(lambda: replicas(site) == list(target))
-        eventually_sync(lambda: not site.directory_of(leader, TOPIC, 0).exists())
+        directory = site.directory_of(leader, TOPIC, 0)
+        eventually_sync(lambda: not directory.exists())
+        # the controller has named the removal: the log is not kept
+        assert not list(directory.parent.glob(f"{TOPIC}-0.*-stray"))
         load.wait_acknowledged(300)
         assert reassign(site, (leader, *target)) == "none"
         eventually_sync(lambda: replicas(site) == [leader, *target])

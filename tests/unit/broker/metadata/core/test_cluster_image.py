@@ -9,6 +9,7 @@ from broker.metadata.core.access import mirror_error, passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
 from broker.metadata.core.image_difference import difference
 from broker.metadata.core.image_updates import (
+    OtherCluster,
     StaleControllerEpoch,
     apply_batch,
     check_fence,
@@ -17,7 +18,7 @@ from broker.metadata.core.image_updates import (
     without_departed,
 )
 from tests.support.memory.control_batches import OWN, PEER, batch, image, link, topic
-from wire.control.broker_pb2 import ControlBatch, DeletedTopic
+from wire.control.broker_pb2 import ControlBatch, DeletedTopic, RemovedReplicas
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.links import InvalidPattern, stand_in
 
@@ -67,6 +68,19 @@ def test_a_topic_that_did_not_change_stays_the_same_object() -> None:
 def test_an_older_controller_is_refused() -> None:
     with pytest.raises(StaleControllerEpoch):
         check_fence(apply_batch(image(), batch(controller_epoch=5)), batch(controller_epoch=4), broker_epoch=7)
+
+
+def test_a_controller_of_another_cluster_is_refused() -> None:
+    with pytest.raises(OtherCluster):
+        check_fence(image(), batch(cluster_id="other", controller_epoch=9), broker_epoch=7)
+    check_fence(ClusterImage(site="a", node_id=OWN), batch(cluster_id="other"), broker_epoch=7)
+
+
+def test_an_image_has_the_removed_replicas_that_the_last_batch_names() -> None:
+    named = RemovedReplicas(topic_id=b"i" * 16, partitions=[0, 2])
+    before = apply_batch(image(), batch(topic("t1"), removed_replicas=[named]))
+    assert before.removed_replicas == {(b"i" * 16, 0), (b"i" * 16, 2)}
+    assert apply_batch(before, batch(topic("t1"))).removed_replicas == frozenset()
 
 
 def test_a_batch_for_an_older_registration_is_refused() -> None:

@@ -62,7 +62,7 @@ def test_brokers_learn_of_configs_by_image_and_by_change(model: SiteModel) -> No
     whole = PendingChanges()
     whole.add_image()
     image = ClusterImage(site="a", node_id=1)
-    image = apply_batch(image, whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
+    image = apply_batch(image, whole.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages()))
     assert image.group_configs == {"g": {SESSION: "50000"}}
     for change in (
         GroupConfigChange(group="h", set_values={INTERVAL: "6000"}),
@@ -73,5 +73,5 @@ def test_brokers_learn_of_configs_by_image_and_by_change(model: SiteModel) -> No
         for effect in decision.effects:
             assert isinstance(effect, Publish)
             pending.add(effect)
-        image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
+        image = apply_batch(image, pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages()))
     assert image.group_configs == {"h": {INTERVAL: "6000"}}

@@ -93,13 +93,13 @@ def test_brokers_get_changed_and_removed_quotas_and_all_in_a_whole_image(model: 
         for effect in decision.effects:
             assert isinstance(effect, Publish)
             pending.add(effect)
-        image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
+        image = apply_batch(image, pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages()))
         assert image.quotas == model.cluster.quotas
     whole = PendingChanges()
     whole.add_image()
     fresh = apply_batch(
-        ClusterImage(site="a", node_id=2), whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
+        ClusterImage(site="a", node_id=2), whole.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
     )
     assert fresh.quotas == model.cluster.quotas == {HOST: {"connection_creation_rate": 2.0}}
-    again = apply_batch(fresh, whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
+    again = apply_batch(fresh, whole.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages()))
     assert again.quotas is fresh.quotas

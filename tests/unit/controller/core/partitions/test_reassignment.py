@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from kio.schema.errors import ErrorCode
 
+from controller.brokers.images import PendingChanges, TopicMessages
 from controller.core import commands as ask
 from controller.core.state.site_values import Replica, Topic
 from tests.support.memory.site_model import Crashed, SiteModel, topic_request
@@ -189,3 +190,32 @@ def test_a_partition_without_a_leader_is_led_where_it_is_moved_to(model: SiteMod
 def test_a_topic_on_the_way_has_the_replication_factor_that_it_had(model: SiteModel) -> None:
     reassign(model, (3, 4))
     assert model.cluster.topics["t"].replication_factor == 2
+
+
+def removed(model: SiteModel, node_id: int, *, is_full: bool) -> list[tuple[bytes, list[int]]]:
+    """The partitions that the next batch names to the broker as removed."""
+    pending = PendingChanges(is_full=is_full, partitions=set() if is_full else {T0})
+    batch = pending.batch(model.cluster, node_id=node_id, broker_epoch=1, topics=TopicMessages())
+    return [(named.topic_id, list(named.partitions)) for named in batch.removed_replicas]
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_removed_replica_is_named_to_its_broker_until_it_gets_the_partition_again(
+    model: SiteModel, is_full: bool
+) -> None:
+    topic_id = model.topics["t"].topic_id
+    (former,) = set(assignment(model)[0]) - {1}
+    assert removed(model, former, is_full=is_full) == []
+    reassign(model, (1,))
+    assert removed(model, former, is_full=is_full) == [(topic_id, [0])]
+    assert removed(model, 1, is_full=is_full) == []
+    reassign(model, (1, former))
+    assert removed(model, former, is_full=is_full) == []
+
+
+def test_a_controller_that_loads_the_assignment_names_no_removal(model: SiteModel) -> None:
+    """The data may come from a backup from before a later reassignment."""
+    (former,) = set(assignment(model)[0]) - {1}
+    reassign(model, (1,))
+    model.take_over()
+    assert removed(model, former, is_full=True) == []

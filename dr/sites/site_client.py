@@ -27,6 +27,10 @@ ASK_TIMEOUT_MS = 3_000
 STORE_TIMEOUT_MS = 6_000
 COMMAND_PATIENCE_MS = 15_000
 """The patience (ms) of commands: longer than a busy machine needs to renew a ZooKeeper session."""
+PROBE_SHARE = 1 / 3
+"""The part of a deadline in which the agent must answer a small question, so that a slow answer is
+awaited for longer.
+"""
 CONFIRM_LEASES = 2
 """Further leases that a site may need to confirm a link: one ends, and the next one is granted."""
 
@@ -81,7 +85,8 @@ class LinkChanges(Struct, frozen=True, kw_only=True):
 class SiteClient:
     """Calls to one site. `name` is the site's name in messages; `ask_timeout_ms` is the deadline of
     the calls that only read. For `patience_ms` a call is repeated while an agent is there and
-    cannot answer; a site whose agents are silent is never waited for.
+    cannot answer, and a slow answer is awaited while its agent answers small questions; a site
+    whose agents are silent is never waited for.
     """
 
     def __init__(
@@ -328,7 +333,10 @@ class SiteClient:
             # all others at once only for questions: two agents must not both carry out a change
             asked, left = (left, []) if is_silent and timeout_ms is None else (left[:1], left[1:])
             calls = [
-                asyncio.ensure_future(self._ask(address, method, request, timeout_ms=deadline_ms)) for address in asked
+                asyncio.ensure_future(
+                    self._ask(address, method, request, timeout_ms=deadline_ms, is_question=timeout_ms is None)
+                )
+                for address in asked
             ]
             try:
                 for call in asyncio.as_completed(calls):
@@ -346,10 +354,34 @@ class SiteClient:
         failure = SiteInterrupted if is_interrupted else SiteUnreachable
         raise failure(f"site {self.name} does not answer {method}: {'; '.join(problems)}")
 
-    async def _ask(self, address: str, method: str, request: Any, *, timeout_ms: int) -> Any:
+    async def _awaited(self, stub: Any, method: str, request: Any, timeout_ms: int) -> Any:
+        """The answer of an agent that is there: each time before the deadline ends, the agent must
+        answer a small question. The answer about 10,000 partitions takes seconds on a busy machine.
+        """
+        probe_ms = timeout_ms * PROBE_SHARE
+        limit_ms = timeout_ms + self._patience_ms
+        answer = asyncio.ensure_future(getattr(stub, method)(request, timeout=limit_ms / 1000))
+        try:
+            while True:
+                await asyncio.wait({answer}, timeout=(timeout_ms - probe_ms) / 1000)
+                if not answer.done():
+                    try:
+                        await stub.ListLinks(site.ListLinksRequest(), timeout=probe_ms / 1000)
+                    except grpc.aio.AioRpcError as error:
+                        if error.code() in UNANSWERED and not answer.done():
+                            raise
+                if answer.done():
+                    return await answer
+        finally:
+            answer.cancel()
+
+    async def _ask(self, address: str, method: str, request: Any, *, timeout_ms: int, is_question: bool) -> Any:
         stub = self._channels.site_agent(address)
         try:
-            reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
+            if is_question and self._patience_ms:
+                reply = await self._awaited(stub, method, request, timeout_ms)
+            else:
+                reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
             # "not enforced" has the code of a deadline, but the agent has stored the record
             is_answer = error.code() not in UNANSWERED or "not enforced" in (error.details() or "")

@@ -122,3 +122,40 @@ async def test_a_patient_client_waits_for_no_site_whose_agents_are_silent() -> N
         with pytest.raises(SiteUnreachable) as raised:
             await SiteClient("a", AGENTS, channels, patience_ms=3_600_000).links()
     assert not isinstance(raised.value, SiteInterrupted)
+
+
+class SlowAgent(Answers):
+    """An agent that answers DescribeLink only after some small questions."""
+
+    def __init__(self, questions: int) -> None:
+        super().__init__("a", ManualClock())
+        self.left = questions
+        self.may_answer = asyncio.Event()
+
+    async def ListLinks(self, request: site.ListLinksRequest, context: Any) -> site.ListLinksReply:
+        del request, context
+        self.left -= 1
+        if not self.left:
+            self.may_answer.set()
+        return site.ListLinksReply()
+
+    async def DescribeLink(self, request: site.DescribeLinkRequest, context: Any) -> site.DescribeLinkReply:
+        del request, context
+        await self.may_answer.wait()
+        return site.DescribeLinkReply(peer_seen_at_ms=5)
+
+
+async def test_a_patient_client_awaits_the_slow_answer_of_an_agent_that_is_there() -> None:
+    agent, server, channels = SlowAgent(3), GrpcServer("127.0.0.1", 0), Channels()
+    add_SiteAgentServicer_to_server(agent, server.server)  # type: ignore[no-untyped-call]
+    address = f"127.0.0.1:{await server.start()}"
+    try:
+        with pytest.raises(SiteUnreachable, match="DescribeLink"):
+            await SiteClient("a", [address], channels, ask_timeout_ms=100).describe_link("a-b")
+        patient = SiteClient("a", [address], channels, ask_timeout_ms=1_500, patience_ms=60_000)
+        assert (await patient.describe_link("a-b")).peer_seen_at_ms == 5
+        assert agent.left == 0
+    finally:
+        agent.may_answer.set()
+        await channels.close()
+        await server.stop()

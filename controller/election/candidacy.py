@@ -9,8 +9,8 @@ connections: if that controller still runs, the higher epoch deposes it. A tenur
 is gone or belongs to another session, when the session is lost, or when ZooKeeper is unreachable
 for as long as the session lives: kazoo reports a loss only after it reconnects.
 
-A candidate claims nothing in a ZooKeeper that does not have the cluster id which the candidate found
-at its start: the data is lost, or it is another cluster's. The claim checks the id's node, too.
+A candidate claims nothing in a ZooKeeper without the cluster id that the candidate found at its
+start: the data is lost, or it is another cluster's. The claim checks the id's node, too.
 """
 
 from __future__ import annotations

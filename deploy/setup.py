@@ -8,6 +8,7 @@ benchmarks and tests with Java clients need; if they cannot be fetched, such tes
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from deploy import class_training, client_programs, jar_sets, java_runtime, modu
 from runtime.process import ExitCode, OperationalFailure
 
 Part = TypeVar("Part")
+COMPILE_OPTION = "--compile-modules"
+"""Makes this program compile the modules and nothing else."""
 
 
 def say(line: str) -> None:
@@ -27,6 +30,16 @@ def say(line: str) -> None:
 def main() -> ExitCode:
     """Verify and install; return the exit code."""
     started = time.monotonic()
+    # the compiler of the modules leaves a core free most of the time, and downloads leave more
+    with subprocess.Popen([sys.executable, "-m", "deploy.setup", COMPILE_OPTION]):
+        code = _ensure_parts()
+    if code is ExitCode.DONE:
+        say(f"ready ({time.monotonic() - started:.0f} s for the parts in {parts.parts_directory().name})")
+    return code
+
+
+def _ensure_parts() -> ExitCode:
+    """Verify and install everything but the compiled modules; return the exit code."""
     try:
         _ensure_java()
         say(f"ZooKeeper {parts.zookeeper_version()}, from pyspark's jars")
@@ -34,7 +47,6 @@ def main() -> ExitCode:
     except OperationalFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return ExitCode.FAILED
-    _compile_modules()
     _archive_classes(class_training.ensure_zookeeper)
     _archive_classes(class_training.ensure_spark)
     if {"--java-programs", "--client-programs"} & set(sys.argv[1:]):
@@ -43,7 +55,6 @@ def main() -> ExitCode:
     if "--client-programs" in sys.argv[1:]:
         _fetch_java_programs((jar_sets.KAFKA_EXTENSIONS,))
         _build_client_programs()
-    say(f"ready ({time.monotonic() - started:.0f} s for the parts in {parts.parts_directory().name})")
     return ExitCode.DONE
 
 
@@ -65,11 +76,13 @@ def _ensure_toxiproxy() -> None:
     say(f"toxiproxy {parts.TOXIPROXY_VERSION}, {parts.toxiproxy()}")
 
 
-def _compile_modules() -> None:
+def _compile_modules() -> ExitCode:
+    """Compile the modules, or print why they run interpreted."""
     try:
         module_compiler.ensure(say)
     except OperationalFailure as failure:
         say(f"modules are not compiled: everything works, but small records take ten times the CPU: {failure}")
+    return ExitCode.DONE
 
 
 def _archive_classes(ensure: Callable[[Callable[[str], None]], None]) -> None:
@@ -101,4 +114,4 @@ def _build_client_programs() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_compile_modules() if COMPILE_OPTION in sys.argv[1:] else main())

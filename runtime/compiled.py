@@ -1,13 +1,13 @@
 """Names the modules that run as machine code. `make setup` compiles them with mypyc from the same
 Python that runs where nothing is compiled.
 
-The folder of the compiled files is named by the digest of their sources. After a change of a
+The folder of the compiled library is named by the digest of their sources. After a change of a
 source, Python runs the sources until the next `make setup`, and never outdated compiled code.
-`ANTIPODE_INTERPRETED=1` leaves the compiled files alone, for tests that run both ways and for
+`ANTIPODE_INTERPRETED=1` leaves the library alone, for tests that run both ways and for
 debuggers.
 
 Callers: `wire/__init__.py`, before any of the modules is imported; `deploy/module_compiler.py`,
-which makes the files.
+which makes the library.
 """
 
 from __future__ import annotations
@@ -72,8 +72,11 @@ MODULES: Final = (
 """Modules that are compiled, by a profile of what brokers, mirrors and clients spend their time on;
 which rules they keep: docs/decisions/0037.
 """
+GROUP: Final = "antipode"
+"""The name of the group of modules that mypyc puts in one library."""
 INTERPRETED_VARIABLE: Final = "ANTIPODE_INTERPRETED"
 PARTS_VARIABLE: Final = "ANTIPODE_PARTS"
+_LIBRARY: Final = f"{GROUP}__mypyc"
 ROOT: Final = Path(__file__).resolve().parent.parent
 _FINGERPRINT_LENGTH: Final = 16
 
@@ -117,15 +120,17 @@ def directory() -> Path:
     return (Path(named) if named else ROOT / ".parts") / "compiled" / _fingerprint()
 
 
+def library_file(folder: Path) -> Path:
+    """The place in `folder` of the library with all compiled modules."""
+    return folder / f"{_LIBRARY}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
 def compiled_files(folder: Path) -> dict[str, Path]:
-    """The files in `folder` by module name, including the files that modules share; empty if any is
-    missing.
+    """The file in `folder` for each module: the library, which starts each of them by its name, and
+    which the modules import themselves. Empty if it is missing.
     """
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    files = {
-        ".".join(file.relative_to(folder).parts).removesuffix(suffix): file for file in folder.glob(f"**/*{suffix}")
-    }
-    return files if files.keys() >= set(MODULES) else {}
+    file = library_file(folder)
+    return dict.fromkeys((_LIBRARY, *MODULES), file) if file.exists() else {}
 
 
 def is_compiled(name: str) -> bool:

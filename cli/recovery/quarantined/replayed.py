@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def all_of(cls, headers: Iterable[tuple[str, Any]]) -> list[Origin]:
-        """The origins by the headers of a record, the last one first. A record that was replayed,
+        """The origins by the headers of a record, in their order. A record that was replayed,
         removed, and replayed again has several; one that was never replayed has none.
         """
         values: dict[str, list[str]] = {}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from runtime.clock import Clock
@@ -29,6 +30,21 @@ RETRY_MS: Final = 5_000
 ANSWER_WITHIN_S: Final = 10
 BYTES_MAX: Final = 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to a URL without TLS, except from loopback to loopback: keys would come
+    over a connection that anyone on the way can change.
+    """
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request for the new URL. Raises URLError for one without TLS."""
+        to = urlsplit(newurl)
+        if to.scheme != "https" and (req.type == "https" or to.hostname not in _LOOPBACK):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which has no TLS")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class KeySet:
@@ -84,5 +100,6 @@ class KeySet:
     def _read(self) -> str:
         if self._file is not None:
             return self._file.read_text(encoding="utf-8")
-        with urllib.request.urlopen(self._url, timeout=ANSWER_WITHIN_S) as answer:  # noqa: S310  checked above
+        opener = urllib.request.build_opener(SecureRedirects)
+        with opener.open(self._url, timeout=ANSWER_WITHIN_S) as answer:
             return str(answer.read(BYTES_MAX).decode())

@@ -74,6 +74,9 @@ class RecordColumns:
                 at = value_at + value_length if value_length >= 0 else value_at
                 if value_length < -1 or at >= record_end:
                     raise ValueError("a record does not have its declared size")  # noqa: TRY301
+                # headers are not read, but a record without headers ends with their count
+                if (body[at] == 0) != (record_end - at == 1):
+                    raise ValueError("a record does not have as many headers as declared")  # noqa: TRY301
                 offset: i64 = base_offset + offset_delta
                 if first_offset <= offset < until_offset:
                     write_i64_le(self.offsets, offset)

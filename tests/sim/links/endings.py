@@ -19,6 +19,7 @@ from tests.sim.links.world_of_two import TwoSites
 from tests.sim.world import World
 from wire.batches.record_batch import iterate_headers
 from wire.control.cluster_pb2 import LinkPhase
+from wire.protocol.ids import UNKNOWN
 from wire.znodes import arbiter_znodes, link_znodes
 
 EPOCH_MAX = (1 << 31) - 1
@@ -150,6 +151,8 @@ def _other_histories(
     for item in account.partitions:
         place = (item.topic, item.partition)
         kept_later = [loss.kept_below for one in later if (loss := _loss(one, place)) is not None]
+        if item.kept_below == UNKNOWN:
+            continue  # the account says that it does not know where this history begins
         if item.returning_records or any(kept_below <= item.kept_below for kept_below in kept_later):
             continue  # a later failover has left this history
         for log in ledger.logs(place, account.to_site):

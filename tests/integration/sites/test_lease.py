@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
-from tests.support.embedded.site_writer import SiteWriter
+from tests.support.embedded.site_writer import Answer, SiteWriter
 from tests.support.eventually import eventually
+from tests.support.pairs.site_comparison import batches, site_client
+from wire.batches.records import decode_batch
 from wire.control.site_pb2 import RequestFailoverReply
 from wire.znodes.arbiter_znodes import LINKS
 
@@ -139,6 +142,8 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
         last_of_a = max(answer.answered_at_ms for answer in at_a.acknowledged)
         assert last_of_a < at_b.acknowledged[0].answered_at_ms
         await at_a.is_refused()
+        own_of_a = len(at_a.acknowledged)
+        assert at_a.acknowledged[-1].answered_at_ms == last_of_a
         network.heal()
 
         async def follows() -> bool:
@@ -146,8 +151,8 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
             return bool(found["link"]["active_site"] == "b")
 
         await eventually(follows)
-        assert max(answer.answered_at_ms for answer in at_a.acknowledged) == last_of_a
     ends = await equal_ends(sites)
+    await check_written(sites, at_a.acknowledged[own_of_a:])
     accounts = json.loads((await command(sites, "failovers", "show", LINK, "--output", "json")).stdout)["accounts"]
     assert [(one["from_site"], one["to_site"]) for one in accounts] == [("a", "b")]
     assert ends[(TOPIC, 0)] >= 50 + len(at_b.acknowledged)
@@ -155,23 +160,38 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
     sites.stop()
 
 
+async def check_written(sites: EmbeddedSites, answers: Sequence[Answer]) -> None:
+    """Check that both sites have each acknowledged record at its offset."""
+    ends = await equal_ends(sites)
+    for site in ("a", "b"):
+        written: dict[int, bytes | None] = {}
+        async with site_client(sites.bootstrap(site)) as client:
+            async for header, batch in batches(client, (TOPIC, 0), 0, ends[TOPIC, 0]):
+                written.update((record.offset, record.value) for record in decode_batch(batch, 0, header))
+        assert [written.get(answer.offset) for answer in answers] == [answer.value for answer in answers]
+
+
 async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: EmbeddedSites) -> None:
-    """The broker of b, the active site, is stopped with requests in flight, and a takes over."""
+    """The broker of b, the active site, is stopped with requests in flight, and a takes over: b
+    forwards what waits, and then a acknowledges it.
+    """
     await eventually(lambda: has_complete_copy(sites, "a"))
     async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
         await at_b.writes()
         broker = sites.broker("b")
         broker.pause()
         await at_a.writes()
+        own_of_b = len(at_b.acknowledged)
         broker.resume()
         await at_b.is_refused()
-        assert at_b.acknowledged[-1].answered_at_ms < at_a.acknowledged[0].answered_at_ms
+        assert at_b.acknowledged[own_of_b - 1].answered_at_ms < at_a.acknowledged[0].answered_at_ms
 
     async def follows() -> bool:
         return bool((await link_at(sites, "b"))["link"]["active_site"] == "a")
 
     await eventually(follows)
     await eventually(lambda: has_complete_copy(sites, "b"))
+    await check_written(sites, at_b.acknowledged[own_of_b:])
     with pytest.raises(SiteRefused, match="the link has failed over 2 times within the last hour"):
         await requested(sites, "b")
 

@@ -26,10 +26,11 @@ ANSWERED_WITHIN_MS = 2_000
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The broker's answer to one record, and the times of the request and the answer (monotonic
-    ms); no code: nothing.
+    ms); no code: nothing. The offset is that of an acknowledged record.
     """
 
     value: bytes
+    offset: int
     sent_at_ms: float
     answered_at_ms: float
     code: ErrorCode | None
@@ -92,7 +93,7 @@ class SiteWriter:
                         KafkaClient(self._bootstrap_servers, site_local=True, retry_budget_ms=0)
                     )
                     while True:
-                        await self._one(client, b"%d" % number)
+                        await self._one(client, b"%d-%d" % (self._node_id, number))
                         number += 1
                         await asyncio.sleep(PAUSE_S)
             except (KafkaClientError, OSError):
@@ -103,13 +104,14 @@ class SiteWriter:
         request = ProduceRequest(
             None, -1, ANSWERED_WITHIN_MS, [TopicRecords(self._topic, None, [PartitionRecords(0, records)])]
         )
-        sent_at_ms, code = self._clock.monotonic_ms(), None
+        sent_at_ms, code, offset = self._clock.monotonic_ms(), None, -1
         try:
             response = await client.produce_to(self._node_id, request)
             assert response is not None
-            code = ErrorCode(response.topics[0].partitions[0].error_code)
+            (produced,) = response.topics[0].partitions
+            code, offset = ErrorCode(produced.error_code), produced.base_offset
         finally:
-            self.answers.append(Answer(value, sent_at_ms, self._clock.monotonic_ms(), code))
+            self.answers.append(Answer(value, offset, sent_at_ms, self._clock.monotonic_ms(), code))
 
 
 async def _true(condition: bool) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.sim.clients import Producer
-from tests.sim.disk import StoredLog
 from tests.sim.ledger import Ledger, body_of
 from tests.sim.node import Node
+from tests.sim.stored_logs import StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_tree import Tree
 from wire.znodes import layout as znodes

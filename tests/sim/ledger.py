@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from broker.metadata.core.cluster_image import ClusterImage
 from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
-from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
+from tests.sim.disk import Disk, MemoryLog
+from tests.sim.stored_logs import Batch, StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_tree import Node, Tree
 from wire.znodes import layout as znodes

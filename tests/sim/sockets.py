@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-from tests.sim.disk import slice_behind
 from tests.sim.network import End, Network
+from tests.sim.stored_logs import slice_behind
 from tests.sim.virtual_loop import Process
 
 

@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Final
 
 from broker.log.markers import read_marker
-from tests.sim.disk import StoredLog
 from tests.sim.ledger import Ledger
+from tests.sim.stored_logs import StoredLog
 from tests.sim.world import World
 from wire.batches.record_batch import iterate_headers
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from tests.sim.clients import Router
 from tests.sim.coordinator_client import OffsetCommitter
-from tests.sim.disk import StoredLog
 from tests.sim.ledger import Ledger
 from tests.sim.node import Node
+from tests.sim.stored_logs import StoredLog
 from tests.sim.transaction_ledger import Place, TransactionLedger
 from tests.sim.transactional import FIRST, SECOND, CommittedReader, TransactionalProducer
 from tests.sim.virtual_loop import Process

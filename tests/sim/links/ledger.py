@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from dr.sites.core.sync_policies import is_suspended
 from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
-from tests.sim.disk import Disk, MemoryLog, StoredLog
+from tests.sim.disk import Disk, MemoryLog
 from tests.sim.ledger import body_of
 from tests.sim.links.plan import LINK, SITES, other, site_of
 from tests.sim.node import Node
+from tests.sim.stored_logs import StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Ensemble
 from tests.sim.zookeeper_tree import Tree

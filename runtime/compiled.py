@@ -38,6 +38,8 @@ MODULES: Final = (
     "wire.batches.record_walks",
     "wire.batches.records",
     "wire.batches.record_columns",
+    "broker.handlers.records.fetch",
+    "broker.handlers.records.fetch_reading",
     "broker.handlers.records.produce",
     "broker.handlers.records.produce_responses",
     "broker.latencies",

@@ -24,7 +24,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.fetch_reading import Doors, FetchReader, Reading
+from broker.handlers.records.fetch_doors import Doors
+from broker.handlers.records.fetch_reading import FetchReader, Reading
 from broker.handlers.records.leader_hints import hinted_endpoints
 from broker.log.segments.log_slice import LogSlice
 from broker.network.entities import topic_id_bytes

@@ -8,28 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
-from msgspec import Struct
 
-from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
+from broker.authorization.authorizer import CLUSTER_ACTION, Check
+from broker.handlers.records.fetch_doors import Doors
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.log.errors import StorageError
 from broker.log.segments.log_slice import LogSlice
-from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
-from broker.metrics import BrokerMetrics
-from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import (
     FetchPartitionState,
     FetchPlan,
-    FetchSessions,
 )
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.read_routing import active_leader_epoch, preferred_replica
-from broker.replication.replicas import Replicas
-from broker.settings.dynamic_configs import DynamicConfigs
-from runtime.clock import Clock
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED, REPLICA_READER
 from wire.protocol.messages.fetch_codec import (
@@ -61,19 +54,6 @@ JAVA_CLIENT: Final = "apache-kafka-java"
 """The software name (KIP-511) of a client that reads only from brokers that Metadata lists as
 replicas. It would ask the leader again and again if it were sent to a standby.
 """
-
-
-class Doors(Struct, frozen=True, kw_only=True):
-    """The parts of the broker that the handler uses."""
-
-    authorizer: Authorizer
-    clock: Clock
-    cluster: Cluster
-    configs: DynamicConfigs
-    fetch_sessions: FetchSessions
-    metrics: BrokerMetrics
-    quotas: Quotas
-    replicas: Replicas
 
 
 class Reading:

@@ -41,12 +41,12 @@ class AccountCopies:
 
     async def _copy(self, record: LinkRecord) -> bool:
         """True if this site has the account of the record's epoch."""
-        here = await self._store.failovers(record.name)
+        here = await self._store.accounts.stored(record.name)
         if record.epoch in here:
             return True
         active = SiteClient(record.active_site, list(record.sites[record.active_site].agents), self._channels)
         theirs = {LossAccount.from_json(text).epoch: text for text in await active.failovers(record.name)}
         for epoch, document in theirs.items():
             if epoch not in here:
-                await self._store.record_failover(record.name, epoch=epoch, document=document)
+                await self._store.accounts.record(record.name, epoch=epoch, document=document)
         return record.epoch in theirs

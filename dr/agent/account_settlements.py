@@ -44,7 +44,7 @@ class AccountSettlements:
 
     async def _settle(self, record: LinkRecord) -> bool:
         """True when the account is final."""
-        documents = await self._store.failovers(record.name)
+        documents = await self._store.accounts.stored(record.name)
         account = account_to_settle({epoch: LossAccount.from_json(one) for epoch, one in documents.items()}, record)
         if account is None:
             return False
@@ -55,7 +55,7 @@ class AccountSettlements:
             return False
         active = SiteClient(record.active_site, list(record.sites[record.active_site].agents), self._channels)
         await active.record_failover(record.name, epoch=account.epoch, document=final.to_json())
-        await self._store.record_failover(record.name, epoch=account.epoch, document=final.to_json())
+        await self._store.accounts.record(record.name, epoch=account.epoch, document=final.to_json())
         self._log.info(
             "the account of a failover is final",
             link=record.name,

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dr.agent.links_store import LinkUnknown
+from dr.agent.account_store import LinkUnknown
 from dr.sites.core.fencing import FIRST_EPOCH
 from runtime.clock import Clock
 from runtime.process import OperationalFailure

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dr.agent.account_store import LinkUnknown
 from dr.agent.core.following import Change, Links, SiteAnswer, Step, changes_due
-from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.agent.links_store import LinkConflict, LinksStore
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 

@@ -1,21 +1,22 @@
-"""Link records and failover accounts in a site's ZooKeeper, changed by compare-and-set only.
+"""Link records in a site's ZooKeeper, changed by compare-and-set only.
 
 `adopt` resolves conflicts between two operators: a record replaces the stored one only if it
 supersedes it; otherwise the answer is the stored record. After a write with an unknown outcome
-(connection lost), the store reads the znode again before it tries anything else.
+(connection lost), the store reads the znode again before it tries anything else. That read may be
+served by a server that does not have the write yet, and the next write is refused then: so the
+store also reads the znode again after a refusal, before the budget can end the retries.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
+from dr.agent.account_store import WRITE_BUDGET_MS, AccountStore, LinkUnknown
 from dr.agent.core.lease import may_vow
 from dr.agent.site_cache import DISCONNECTED
-from dr.sites.core.loss import LossAccount
 from runtime.retries import jittered_backoff
 from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
@@ -29,17 +30,6 @@ from wire.znodes.documents import MalformedZnode
 from wire.znodes.link_znodes import decode_link, encode_link
 
 RUNS_KEPT_MAX = 100
-BUDGET_MS = 5_000
-"""Time (ms) in which a change is repeated while ZooKeeper does not answer, or while other processes
-change the same znode.
-"""
-
-
-class LinkUnknown(LookupError):
-    """This site stores no link of that name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"this site has no link {name!r}")
 
 
 class LinkConflict(Exception):
@@ -50,18 +40,12 @@ class LinkConflict(Exception):
         self.stored = stored
 
 
-def _is_final(document: str) -> bool:
-    try:
-        return LossAccount.from_json(document).is_final
-    except (ValueError, TypeError, KeyError):
-        return False  # an account that cannot be read may be replaced
-
-
 class LinksStore:
     """The `/antipode/links` tree of one site."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
+        self.accounts = AccountStore(zookeeper)
 
     async def get(self, name: str) -> tuple[LinkRecord, int]:
         """The stored record and its znode version. Raises LinkUnknown."""
@@ -74,7 +58,7 @@ class LinksStore:
         """Store a new link; success if an identical one is stored already. Raises LinkConflict when
         a different one is stored.
         """
-        async for attempt in jittered_backoff(retry_on=DISCONNECTED, budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(retry_on=DISCONNECTED, budget_ms=WRITE_BUDGET_MS):
             with attempt:
                 await self._zookeeper.ensure_path(znodes.LINKS)
                 try:
@@ -90,7 +74,7 @@ class LinksStore:
         it; False if it is stored already. Raises LinkUnknown, LinkConflict.
         """
         path = znodes.link_path(record.name)
-        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, BadVersionError), budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, BadVersionError), budget_ms=WRITE_BUDGET_MS):
             with attempt:
                 if await self._zookeeper.exists(path) is not None:
                     return False
@@ -112,14 +96,24 @@ class LinksStore:
         """
         stored = record
         async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS
+            retry_on=(*DISCONNECTED, BadVersionError), initial_ms=10, budget_ms=WRITE_BUDGET_MS
         ):
             with attempt:
                 stored, version = await self.get(record.name)
                 if supersedes(record, stored):
-                    await self._replace(record, version=version, account=account)
-                    stored = record
+                    stored = await self._adopt_over(version, record, account)
         return stored
+
+    async def _adopt_over(self, version: int, record: LinkRecord, account: str) -> LinkRecord:
+        """Store `record` over that version, and return the record that is stored then."""
+        try:
+            await self._replace(record, version=version, account=account)
+        except BadVersionError:
+            stored, _ = await self.get(record.name)
+            if supersedes(record, stored):
+                raise
+            return stored
+        return record
 
     async def replace(self, record: LinkRecord, *, instead_of: LinkRecord | None) -> bool:
         """Store `record` if the stored one is `instead_of`; False if it is another one. Raises
@@ -159,7 +153,7 @@ class LinksStore:
         """
         stored = LinkRecord(name=name, epoch=epoch)
         async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError), budget_ms=BUDGET_MS
+            retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError), budget_ms=WRITE_BUDGET_MS
         ):
             with attempt:
                 try:
@@ -180,7 +174,13 @@ class LinksStore:
                     if supersedes(record, known):
                         path = znodes.link_path(record.name)
                         steps.append(SetNode(path=path, value=encode_link(record), version=known_version))
-                await self._zookeeper.transaction(steps)
+                try:
+                    await self._zookeeper.transaction(steps)
+                except (BadVersionError, NoNodeError):
+                    is_repeated = attempt.retry_state.attempt_number > 1
+                    if is_repeated and await self._zookeeper.get_or_none(znodes.link_path(name)) is None:
+                        break
+                    raise
         return stored
 
     async def _delete_accounts(self, name: str) -> None:
@@ -235,7 +235,7 @@ class LinksStore:
         """
         await self.get(link)
         parent, path = link_znodes.runs_path(link), link_znodes.run_path(link, run)
-        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=WRITE_BUDGET_MS):
             with attempt:
                 await self._zookeeper.ensure_path(parent)
                 await self._store_beside(path, document.encode())
@@ -278,7 +278,7 @@ class LinksStore:
         """
         mark = link_znodes.vow_path(link, holder.node)
         async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, BadVersionError, NodeExistsError), initial_ms=10, budget_ms=BUDGET_MS
+            retry_on=(*DISCONNECTED, BadVersionError, NodeExistsError), initial_ms=10, budget_ms=WRITE_BUDGET_MS
         ):
             with attempt:
                 stored, version = await self.get(link)
@@ -337,60 +337,3 @@ class LinksStore:
         if not found[0].isdigit():
             raise MalformedZnode(path, f"{found[0]!r} is not an epoch")
         return int(found[0])
-
-    async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
-        """Store or replace the account of the failover that led to `epoch`. A final account is
-        never replaced: the operator's run may bring the other site its own, earlier version. Raises
-        LinkUnknown.
-        """
-        path, payload = link_znodes.failover_path(link, epoch), link_znodes.encode_account(document)
-        async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, NoNodeError, NodeExistsError, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS
-        ):
-            with attempt:
-                await self.get(link)
-                kept = await self._zookeeper.get_or_none(path)
-                if kept is None:
-                    await self._zookeeper.ensure_path(link_znodes.failovers_path(link))
-                    await self._zookeeper.create(path, payload)
-                elif _is_final(document) or not _is_final(link_znodes.decode_account(link, epoch, kept[0])):
-                    await self._zookeeper.set(path, payload, version=kept[1].version)
-
-    async def failovers(self, link: str) -> dict[int, str]:
-        """Accounts by epoch, oldest first."""
-        accounts = await self._accounts_of(link, await self._account_epochs(link))
-        return {epoch: account for epoch, (_, account) in accounts.items()}
-
-    async def changed_failovers(
-        self, link: str, known_versions: Mapping[int, int]
-    ) -> tuple[dict[int, int], dict[int, str]]:
-        """The versions of all accounts by epoch, oldest first, and the accounts that do not have
-        the known version. ZooKeeper sends no account that has it.
-        """
-        epochs = await self._account_epochs(link)
-        known = [epoch for epoch in epochs if epoch in known_versions]
-        stats = await asyncio.gather(*(self._zookeeper.exists(link_znodes.failover_path(link, one)) for one in known))
-        unchanged = {
-            epoch: stat.mzxid
-            for epoch, stat in zip(known, stats, strict=True)
-            if stat is not None and stat.mzxid == known_versions[epoch]
-        }
-        changed = await self._accounts_of(link, [epoch for epoch in epochs if epoch not in unchanged])
-        versions = unchanged | {epoch: version for epoch, (version, _) in changed.items()}
-        return dict(sorted(versions.items())), {epoch: account for epoch, (_, account) in changed.items()}
-
-    async def _account_epochs(self, link: str) -> list[int]:
-        try:
-            return sorted(int(child) for child in await self._zookeeper.children(link_znodes.failovers_path(link)))
-        except NoNodeError:
-            return []
-
-    async def _accounts_of(self, link: str, epochs: Sequence[int]) -> dict[int, tuple[int, str]]:
-        """The stored accounts of these epochs, each with its version."""
-        paths = [link_znodes.failover_path(link, epoch) for epoch in epochs]
-        stored = await asyncio.gather(*map(self._zookeeper.get_or_none, paths))
-        return {
-            epoch: (one[1].mzxid, link_znodes.decode_account(link, epoch, one[0]))
-            for epoch, one in zip(epochs, stored, strict=True)
-            if one is not None
-        }

@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 import grpc
 from msgspec import Struct, field
 
+from dr.agent.account_store import LinkUnknown
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.leases.keeper import LeaseKeeper
-from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.clock import Clock
@@ -237,7 +238,7 @@ class PeerWatch:
         """
         if own.active_site != self._site or not truncates_logs(own):
             return True
-        return own.epoch in await self._store.failovers(own.name)
+        return own.epoch in await self._store.accounts.stored(own.name)
 
     async def _adopt(self, record: LinkRecord) -> None:
         try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import grpc
 
-from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.account_store import LinkUnknown
+from dr.agent.links_store import LinksStore
 from dr.agent.own_brokers import OwnBrokers
 from dr.sites.channels import problem_of
 from dr.sites.core.sync_policies import is_suspended, may_restore, restored

@@ -9,11 +9,12 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 from msgspec import Struct
 
+from dr.agent.account_store import LinkUnknown
 from dr.agent.arbiter import Arbiter
 from dr.agent.equality_watch import EqualityWatch
 from dr.agent.failover_watch import FailoverWatch
 from dr.agent.leases.keeper import LeaseKeeper
-from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.agent.links_store import LinkConflict, LinksStore
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge

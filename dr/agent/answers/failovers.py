@@ -24,7 +24,7 @@ class FailoverAnswers(Answers):
         self, request: site.RecordFailoverRequest, _: Context
     ) -> site.RecordFailoverReply:
         """Store the account of a failover."""
-        await self._parts.store.record_failover(request.link, epoch=request.epoch, document=request.json)
+        await self._parts.store.accounts.record(request.link, epoch=request.epoch, document=request.json)
         return site.RecordFailoverReply()
 
     @answers
@@ -33,7 +33,7 @@ class FailoverAnswers(Answers):
     ) -> site.ListFailoversReply:
         """Accounts kept at this site, oldest first, without those that the caller knows."""
         store = self._parts.store
-        versions, accounts = await store.changed_failovers(request.link, request.known_versions)
+        versions, accounts = await store.accounts.changed(request.link, request.known_versions)
         return site.ListFailoversReply(
             json=accounts.values(),
             epochs=accounts.keys(),

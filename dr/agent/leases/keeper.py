@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 from kazoo.exceptions import NoNodeError
 
+from dr.agent.account_store import LinkUnknown
 from dr.agent.arbiter import Arbiter, ArbiterChanged, ArbiterSilent
 from dr.agent.core.lease import LinkLeaseMachine
 from dr.agent.leases.epochs import ArbiterEpochs
@@ -25,7 +26,7 @@ from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
 from dr.agent.leases.marks import SyncMarks
 from dr.agent.leases.permits import Permits
 from dr.agent.leases.vows import ask_for_vow
-from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import Channels, problem_of
 from dr.sites.core.lease_sentences import FROM_STANDBY

@@ -25,11 +25,11 @@ class Store:
     def __init__(self) -> None:
         self.kept: dict[int, str] = {}
 
-    async def failovers(self, _: str) -> dict[int, str]:
+    async def stored(self, _: str) -> dict[int, str]:
         """The stored accounts by epoch."""
         return dict(self.kept)
 
-    async def record_failover(self, _: str, *, epoch: int, document: str) -> None:
+    async def record(self, _: str, *, epoch: int, document: str) -> None:
         """Stores one account."""
         self.kept[epoch] = document
 
@@ -62,7 +62,7 @@ def record(*, active: str, epoch: int) -> LinkRecord:
 def copies_at_a() -> tuple[AccountCopies, Store, Peer, ManualClock]:
     store, peer, clock = Store(), Peer(), ManualClock()
     channels: Any = SimpleNamespace(site_agent=lambda _: peer)
-    given: Any = store
+    given: Any = SimpleNamespace(accounts=store)
     return AccountCopies("a", given, channels, clock), store, peer, clock
 
 

@@ -50,16 +50,16 @@ class Scene:
         self.is_active_up = self.is_broker_up = True
         self.asked = 0
         channels: Any = SimpleNamespace(site_agent=lambda _: self)
-        store: Any = self
+        store: Any = SimpleNamespace(accounts=self)
         brokers: Any = self
         self.settlements = AccountSettlements("a", store, brokers, channels, self.clock)
 
-    async def failovers(self, _: str) -> dict[int, str]:
-        """Plays LinksStore."""
+    async def stored(self, _: str) -> dict[int, str]:
+        """Plays AccountStore."""
         return dict(self.here)
 
-    async def record_failover(self, _: str, *, epoch: int, document: str) -> None:
-        """Plays LinksStore."""
+    async def record(self, _: str, *, epoch: int, document: str) -> None:
+        """Plays AccountStore."""
         self.here[epoch] = document
 
     async def RecordFailover(self, request: Any, **_options: float) -> None:

@@ -5,16 +5,19 @@ it, and one that a caller knows is not read again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, ConnectionLoss, NodeExistsError, NoNodeError
 from msgspec.structs import replace
 
+from dr.agent import account_store, links_store
 from dr.agent.links_store import LinkConflict, LinksStore
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from dr.sites.core.record_changes import changed
+from runtime.retries import jittered_backoff
 from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.znodes import layout as znodes
@@ -77,6 +80,8 @@ class Znodes:
     async def transaction(self, steps: Sequence[Any]) -> None:
         for step in steps:
             version = getattr(step, "version", None)
+            if version is not None and step.path not in self.kept:
+                raise NoNodeError
             if version is not None and self.kept[step.path][1] != version:
                 raise BadVersionError
             if isinstance(step, CreateNode) and step.path in self.kept:
@@ -114,14 +119,97 @@ async def test_an_account_that_is_not_final_replaces_no_final_one(
     tree: Any = Znodes()
     store = LinksStore(tree)
     for document in documents:
-        await store.record_failover("a-b", epoch=2, document=document.to_json())
+        await store.accounts.record("a-b", epoch=2, document=document.to_json())
     assert tree.account() == kept
+
+
+class LosingAnswers(Znodes):
+    """The first write is executed and its answer is lost. Reads are served by a server that does
+    not have that write until it refuses the second one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind: dict[str, tuple[bytes, int]] | None = None
+        self.is_armed = False
+
+    async def get_or_none(self, path: str) -> Any:
+        if self.behind is None:
+            return await super().get_or_none(path)
+        kept = self.behind.get(path)
+        return None if kept is None else (kept[0], _stat(kept[1]))
+
+    async def create(self, path: str, value: bytes) -> None:
+        await self.transaction([CreateNode(path=path, value=value)])
+
+    async def set(self, path: str, value: bytes, *, version: int) -> None:
+        await self.transaction([SetNode(path=path, value=value, version=version)])
+
+    async def transaction(self, steps: Sequence[Any]) -> None:
+        if not self.is_armed:
+            self.behind = None
+            await super().transaction(steps)
+            return
+        before = dict(self.kept)
+        await super().transaction(steps)
+        self.behind, self.is_armed = before, False
+        raise ConnectionLoss
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tree that loses an answer; the time for retries ends with the second attempt."""
+    bounded = partial(jittered_backoff, initial_ms=0, attempts_max=2)
+    for module in (account_store, links_store):
+        monkeypatch.setattr(module, "jittered_backoff", lambda *, retry_on, **_: bounded(retry_on=retry_on))
+    tree: Any = LosingAnswers()
+    tree.kept[znodes.link_path("a-b")] = link_znodes.encode_link(RECORD), 0
+    return tree
+
+
+@pytest.mark.parametrize("before", [None, replace(ACCOUNT, accounted_at_ms=5)])
+async def test_an_account_whose_answer_was_lost_is_found(losing: Any, before: LossAccount | None) -> None:
+    store = LinksStore(losing)
+    if before is not None:
+        await store.accounts.record("a-b", epoch=2, document=before.to_json())
+    losing.is_armed = True
+    await store.accounts.record("a-b", epoch=2, document=ACCOUNT.to_json())
+    assert losing.account() == ACCOUNT
+
+
+async def test_an_account_that_another_writer_has_replaced_is_not_taken_for_the_own_one(losing: Any) -> None:
+    store = LinksStore(losing)
+    losing.is_armed = True
+
+    async def loses_and_is_overtaken(path: str, value: bytes) -> None:
+        losing.kept[path] = link_znodes.encode_account(replace(ACCOUNT, accounted_at_ms=5).to_json()), 4
+        raise NodeExistsError
+
+    losing.create = loses_and_is_overtaken
+    losing.behind = dict(losing.kept)
+    with pytest.raises(NodeExistsError):
+        await store.accounts.record("a-b", epoch=2, document=ACCOUNT.to_json())
+
+
+async def test_a_record_whose_answer_was_lost_is_found(losing: Any) -> None:
+    store = LinksStore(losing)
+    newer = changed(RECORD, epoch=RECORD.epoch + 1)
+    losing.is_armed = True
+    assert await store.adopt(newer) == newer
+    assert (await store.get("a-b"))[0] == newer
+
+
+async def test_a_deletion_whose_answer_was_lost_has_succeeded(losing: Any) -> None:
+    store = LinksStore(losing)
+    losing.is_armed = True
+    assert await store.delete("a-b", epoch=RECORD.epoch) == RECORD
+    assert znodes.link_path("a-b") not in losing.kept
 
 
 async def test_an_account_that_cannot_be_read_is_replaced() -> None:
     tree: Any = Znodes()
     tree.kept[link_znodes.failover_path("a-b", 2)] = link_znodes.encode_account("{}"), 3
-    await LinksStore(tree).record_failover("a-b", epoch=2, document=ACCOUNT.to_json())
+    await LinksStore(tree).accounts.record("a-b", epoch=2, document=ACCOUNT.to_json())
     assert tree.account() == ACCOUNT
 
 
@@ -129,17 +217,17 @@ async def test_an_account_is_read_again_only_after_it_has_changed() -> None:
     tree: Any = Znodes()
     store = LinksStore(tree)
     older, newer = ACCOUNT.to_json(), replace(ACCOUNT, epoch=4).to_json()
-    await store.record_failover("a-b", epoch=2, document=older)
-    await store.record_failover("a-b", epoch=4, document=newer)
-    versions, accounts = await store.changed_failovers("a-b", {})
+    await store.accounts.record("a-b", epoch=2, document=older)
+    await store.accounts.record("a-b", epoch=4, document=newer)
+    versions, accounts = await store.accounts.changed("a-b", {})
     assert accounts == {2: older, 4: newer}
 
     tree.read.clear()
-    assert await store.changed_failovers("a-b", versions) == (versions, {})
+    assert await store.accounts.changed("a-b", versions) == (versions, {})
     assert not tree.read
 
-    await store.record_failover("a-b", epoch=2, document=FINAL.to_json())
-    changed, accounts = await store.changed_failovers("a-b", versions)
+    await store.accounts.record("a-b", epoch=2, document=FINAL.to_json())
+    changed, accounts = await store.accounts.changed("a-b", versions)
     assert accounts == {2: FINAL.to_json()}
     assert list(changed) == [2, 4]
     assert changed[4] == versions[4]

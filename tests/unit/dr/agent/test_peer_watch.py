@@ -90,7 +90,7 @@ async def test_a_site_that_a_failover_truncates_is_confirmed_after_the_account(m
         return accounts
 
     monkeypatch.setattr(watch, "_confirm", confirm)
-    monkeypatch.setattr(watch._store, "failovers", failovers, raising=False)
+    monkeypatch.setattr(watch._store, "accounts", SimpleNamespace(stored=failovers), raising=False)
     own = record(active="a")
     own.kept_before_ms = 7
     await watch._compare(own, own)

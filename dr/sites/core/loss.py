@@ -65,6 +65,8 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
         does not. More records than known are not a contradiction if the source's end was not exact.
         """
         found = self.found_records
+        if self.kept_below == UNKNOWN:
+            return ""  # Nothing was accounted.
         is_more = found > self.known_lost_records and self.is_source_end_exact
         if found == UNKNOWN or not (is_more or found < self.known_lost_records):
             return ""
@@ -95,11 +97,21 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
         if self.unproven_end != UNKNOWN:
             return (
                 f"{self.topic}-{self.partition}: nothing shows that the log, which ends at {self.unproven_end}, is the old site's "
-                "history; it is not known which of its records are kept and which are lost"
+                f"history; it is not known which of its records are kept and which are lost{self._awaited}"
             )
         if self.kept_below == UNKNOWN:
-            return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
+            place = f"{self.topic}-{self.partition}"
+            return f"{place}: no broker at the promoted site answers for it; what it keeps is not known{self._awaited}"
         return f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept; {self._lost}{self._returning}"
+
+    @property
+    def _awaited(self) -> str:
+        if self.found_end != UNKNOWN:
+            return ""
+        return (
+            "; the old site's copy shows it when the old site is back and the copy has its own records in quarantine, "
+            "or a record that the promoted site has written since"
+        )
 
     @property
     def _lost(self) -> str:

@@ -4,6 +4,11 @@ record that the promoted site lacks, its quarantine contains the lost records. P
 A partition has no own records if every record above the kept offset has a leader epoch of the
 promoted site's band. Several brokers may keep the same records; the longest entry counts.
 
+The account may not know the kept offset, or abandoned records may have come back above it. A copy
+with a record of the band has no own records then either: the mirror compares a copy's history with
+the promoted site's log before it appends, and has the own records put into quarantine first. A copy
+that ends where an entry in its quarantine begins has none either.
+
 The link's epoch may have grown since the failover: each removed fence adds one. The band shows that
 nothing else happened.
 """
@@ -43,8 +48,7 @@ def settled(
     now_ms: int,
 ) -> LossAccount | None:
     """The final account, from the reports of the old site's brokers in this epoch of the link; None
-    while a partition is missing or has records that only one site has, or if the account does not
-    know the first such offset.
+    while a partition is missing, or has or may have records that only the old site has.
     """
     if not account.leader_epoch_floor:
         return None
@@ -57,21 +61,32 @@ def settled(
     for loss in account.partitions:
         key = TopicPartition(loss.topic, loss.partition)
         position = positions.get(key)
-        if position is None or _has_own(position, loss.kept_below, account.leader_epoch_floor):
+        found = None if position is None else _final(loss, position, ends.get(key, []), account.leader_epoch_floor)
+        if found is None:
             return None
-        partitions.append(_final(loss, ends.get(key, [])))
+        partitions.append(found)
     return replace(account, partitions=tuple(partitions), settled_at_ms=now_ms)
 
 
-def _has_own(position: PartitionPosition, kept_below: int, floor: int) -> bool:
-    if kept_below == UNKNOWN:
-        return True
-    theirs = [start.start_offset for start in position.epochs if start.epoch >= floor]
-    return min(theirs, default=position.log_end_offset) > kept_below
-
-
-def _final(loss: PartitionLoss, ends: list[QuarantinedEnd]) -> PartitionLoss:
-    if not ends:
-        return replace(loss, found_first=loss.kept_below, found_end=loss.kept_below, found_bytes=0)
-    longest = max(ends, key=lambda end: (end.end_offset - end.first_offset, end.size_bytes))
+def _final(
+    loss: PartitionLoss, position: PartitionPosition, ends: list[QuarantinedEnd], floor: int
+) -> PartitionLoss | None:
+    theirs = min((start.start_offset for start in position.epochs if start.epoch >= floor), default=UNKNOWN)
+    longest = max(ends, key=lambda end: (end.end_offset - end.first_offset, end.size_bytes), default=None)
+    own_end = position.log_end_offset if theirs == UNKNOWN else theirs
+    if _has_own(loss, own_end, longest, follows=theirs != UNKNOWN):
+        return None
+    if longest is None:
+        first = own_end if loss.kept_below == UNKNOWN else loss.kept_below
+        return replace(loss, found_first=first, found_end=first, found_bytes=0)
     return replace(loss, found_first=longest.first_offset, found_end=longest.end_offset, found_bytes=longest.size_bytes)
+
+
+def _has_own(loss: PartitionLoss, own_end: int, kept: QuarantinedEnd | None, *, follows: bool) -> bool:
+    """True while a copy has, or may have, records that the promoted site lacks. `own_end` is where
+    its records of the promoted site begin, or its end without any.
+    """
+    if loss.kept_below != UNKNOWN and not loss.returning_records:
+        return own_end > loss.kept_below
+    is_truncated = kept is not None and own_end == kept.first_offset
+    return not follows and not is_truncated

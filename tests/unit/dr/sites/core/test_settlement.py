@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
@@ -127,6 +128,42 @@ def test_an_account_is_not_final_while_a_partition_is_not_there() -> None:
     assert settled(account(partitions=2), {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
 
 
-@pytest.mark.parametrize("given", [account(kept_below=UNKNOWN), account(floor=0)])
-def test_an_account_that_does_not_say_what_is_kept_never_becomes_final(given: LossAccount) -> None:
-    assert settled(given, {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
+def test_an_account_of_an_earlier_release_never_becomes_final() -> None:
+    assert settled(account(floor=0), {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
+
+
+UNPROVEN = account(known=0, kept_below=UNKNOWN)
+RETURNING = replace(account(known=0), partitions=(replace(account().partitions[0], returning_records=6),))
+
+
+@pytest.mark.parametrize("given", [UNPROVEN, RETURNING])
+@pytest.mark.parametrize(
+    ("at", "ends", "found"),
+    [
+        pytest.param(position(140, (0, 0)), [], None, id="the copy is not compared yet"),
+        pytest.param(position(140, (0, 0)), [kept(100, 140)], None, id="its own end is kept and not truncated yet"),
+        pytest.param(position(100, (0, 0)), [kept(100, 140)], (100, 140), id="it is truncated"),
+        pytest.param(position(103, (0, 0)), [kept(100, 140)], None, id="abandoned records come back"),
+        pytest.param(position(170, (0, 0), (FLOOR, 106)), [kept(100, 140)], (100, 140), id="it follows"),
+        pytest.param(position(170, (0, 0), (FLOOR, 100)), [], (100, 100), id="it follows and had nothing alone"),
+    ],
+)
+def test_a_copy_that_follows_settles_an_account_that_does_not_say_what_is_kept(
+    given: LossAccount, at: PartitionPosition, ends: list[QuarantinedEnd], found: tuple[int, int] | None
+) -> None:
+    account_after = settled(given, {KEY: at}, ends, link_epoch=2, now_ms=NOW_MS)
+    if found is None:
+        assert account_after is None
+        return
+    assert account_after is not None
+    (loss,) = account_after.partitions
+    assert (loss.found_first, loss.found_end) == found
+
+
+def test_an_account_that_does_not_say_what_is_kept_says_what_it_waits_for() -> None:
+    waits = "the old site's copy shows it when the old site is back"
+    assert waits in UNPROVEN.partitions[0].sentence
+    after = final(UNPROVEN, kept(100, 140))
+    assert waits not in after.partitions[0].sentence
+    assert "final: only the old site had 40 records" in after.partitions[0].sentence
+    assert after.differences == []

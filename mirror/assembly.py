@@ -24,12 +24,12 @@ from mirror.flow.core.priorities import Classes
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.followed_link import FollowedLink
-from mirror.flow.link_reports import LinkReports
 from mirror.flow.pauses import Pauses
 from mirror.flow.prober import Prober
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
 from mirror.flow.ranks import Ranks
+from mirror.flow.reporting.link_reports import LinkReports
 from mirror.flow.stall_watch import StallWatch
 from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
@@ -329,6 +329,7 @@ class Mirror:
             board=self.board,
             queue=self.queue,
             port=self._ends.open_fetch(),
+            late_port=self._ends.open_fetch(),
             lane_of=self.producers.lane_of,
             throttle=self.throttle,
             interval_ms=self._fetch_interval_ms,

@@ -21,7 +21,8 @@ from mirror.flow.core.flow_effects import Effects, OnBroken, OnTransition
 from mirror.flow.core.flow_events import ClockWentBack, Command, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import Lag, Progress, measure, received
-from mirror.flow.rows import NO_LEADER, EffectActs, Moment, QuietRounds, Row
+from mirror.flow.effect_acts import EffectActs
+from mirror.flow.rows import NO_LEADER, Moment, QuietRounds, Row
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken

@@ -15,21 +15,19 @@ checked, to report which side damaged it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-
-from kio.schema.errors import ErrorCode
+from collections.abc import Callable, Sequence
 
 from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
-from mirror.flow.core.flow_effects import QueueBatches
-from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NotEnqueued, NothingFetched, SourceTrouble
+from mirror.flow.core.flow_events import FetchFailed, NotEnqueued, NothingFetched, SourceTrouble
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
+from mirror.flow.fetch_answers import FetchAnswers
+from mirror.flow.late_fetches import FetchParts, LateFetches
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rows import QuietRounds
 from mirror.flow.throttle import Throttle
-from mirror.link.core.partitions import MalformedBatches, survey
 from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
 from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
@@ -47,6 +45,11 @@ SMALL_ANSWER_BYTES = 256 * 1024
 round trip of the whole path.
 """
 
+LATE_FETCHES_MS_MAX = 2_000
+"""How long (ms) after a request partitions are fetched beside it. A broker that does not answer for
+longer is for `stall_watch.py`.
+"""
+
 LaneOf = Callable[[TopicPartition], int]
 
 
@@ -60,26 +63,33 @@ class Fetcher:
         board: FlowBoard,
         queue: ByteQueue,
         port: FetchPort,
+        late_port: FetchPort,
         lane_of: LaneOf,
         throttle: Throttle,
         interval_ms: Callable[[], float],
         clock: Clock,
     ) -> None:
-        """`interval_ms` is the least time from one fetch to the next while answers are small."""
+        """`interval_ms` is the least time from one fetch to the next while answers are small.
+        `late_port` is a second connection to the same broker (`late_fetches.py`).
+        """
         self._throttle = throttle
         self._interval_ms = interval_ms
         self.key = key
         self._board = board
         self._queue = queue
         self._port = port
+        self._late_port = late_port
+        self._late = LateFetches(next_parts=self._late_parts, fetch=self._fetch_late)
+        self._pending: asyncio.Task[Sequence[FetchAnswer]] | None = None
+        self._is_brief = False
         self._lane_of = lane_of
         self._clock = clock
         self._quiet_reported_at_ms = 0.0
         self._quiet = QuietRounds(board.moment())
         # The parts of the last fetch, while nothing has changed about them.
-        self._known_parts: dict[TopicPartition, tuple[int, FetchPart]] | None = None
+        self._known_parts: FetchParts | None = None
         # The parts that were sent, and the same as the port takes them.
-        self._sent_parts: Mapping[TopicPartition, tuple[int, FetchPart]] = {}
+        self._sent_parts: FetchParts = {}
         self._asked_parts: Sequence[FetchPart] = ()
         self._sent_at_ms = 0.0
         # The same by the wall clock.
@@ -87,6 +97,7 @@ class Fetcher:
         self._partitions: frozenset[TopicPartition] = frozenset()
         # Accepted by their flows and not queued yet.
         self._in_hand: set[TopicPartition] = set()
+        self._fetch_answers = FetchAnswers(key.node_id, board=board, clock=clock, on_accepted=self._accepted)
         self._wake = asyncio.Event()
         self._expected_bytes = 0
 
@@ -118,14 +129,22 @@ class Fetcher:
         """A partition's offset changed."""
         self._known_parts = None
         self._wake.set()
+        if self._waits_at_source:
+            self._late.begin()
+
+    @property
+    def _waits_at_source(self) -> bool:
+        """True while a request may wait at the source for as long as `fetch.wait.max.ms`."""
+        if self._pending is None or self._pending.done() or self._is_brief:
+            return False
+        return self._clock.monotonic_ms() - self._sent_at_ms < LATE_FETCHES_MS_MAX
 
     async def run(self) -> None:
         """Fetch until cancelled."""
-        pending: asyncio.Task[Sequence[FetchAnswer]] | None = None
-        parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
+        parts: FetchParts = {}
         try:
             while True:
-                if pending is None:
+                if self._pending is None:
                     await self._rest()
                     await self._next_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
@@ -136,24 +155,26 @@ class Fetcher:
                         # The throttle was charged for an answer that will not arrive.
                         self._throttle.spend(-self._expected_bytes)
                         continue
-                    pending = self._send(parts)
-                answers = await self._answers(pending, parts)
-                pending = None
-                accepted = self._accept(parts, answers or ())
+                    self._send(parts)
+                answers = await self._answers(parts)
+                self._late.check()
+                accepted = self._fetch_answers.accept(parts, answers or (), self._asked)
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(parts, answers)
                 # The next fetch follows the acceptance, which has moved its offsets.
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
-                    parts, pending = ahead, self._send(ahead)
+                    parts = ahead
+                    self._send(ahead)
                 for entry, before in accepted:
                     await self._enqueue(entry, before)
         # Without a reader the fetched bytes would be held until the connection closes.
         finally:
-            if pending is not None:
-                pending.cancel()
-                await asyncio.gather(pending, return_exceptions=True)
+            if self._pending is not None:
+                self._pending.cancel()
+                await asyncio.gather(self._pending, return_exceptions=True)
+            await self._late.stop()
 
     def _may_fetch_ahead(self, size_bytes: int) -> bool:
         rank = self.key.rank
@@ -184,22 +205,25 @@ class Fetcher:
         self._throttle.spend(fetched_bytes - self._expected_bytes)
         self._expected_bytes = fetched_bytes
 
-    def _send(self, parts: Mapping[TopicPartition, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
+    def _send(self, parts: FetchParts) -> None:
         self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
         if parts is not self._sent_parts:
             self._sent_parts, self._asked_parts = parts, [part for _, part in parts.values()]
-        return asyncio.get_running_loop().create_task(self._fetch(self._asked_parts))
+        # The request does not name the partitions of the late fetches, so the one after it, which
+        # does, has to follow soon.
+        self._is_brief = self._late.is_under_way
+        self._pending = asyncio.get_running_loop().create_task(self._fetch(self._asked_parts))
 
     async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        return await self._port.fetch(self.key.node_id, parts)
+        return await self._port.fetch(self.key.node_id, parts, is_brief=self._is_brief)
 
-    async def _next_parts(self) -> dict[TopicPartition, tuple[int, FetchPart]]:
+    async def _next_parts(self) -> FetchParts:
         while not (parts := self._parts()):
             self._wake.clear()
             await self._wake.wait()
         return parts
 
-    def _parts(self) -> dict[TopicPartition, tuple[int, FetchPart]]:
+    def _parts(self) -> FetchParts:
         if self._known_parts is not None:
             return self._known_parts
         parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
@@ -207,28 +231,60 @@ class Fetcher:
             row = self._board.row(key)
             # The batches of the previous reader must be queued first, otherwise the order within
             # the partition is lost.
-            if row.wanted is not None and row.queueing in (None, self):
+            if row.wanted is not None and row.queueing in (None, self) and not self._late.has(key):
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
                 parts[key] = (generation, part)
         self._known_parts = parts
         return parts
 
-    async def _answers(
-        self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[TopicPartition, tuple[int, FetchPart]]
-    ) -> Sequence[FetchAnswer] | None:
+    async def _answers(self, parts: FetchParts) -> Sequence[FetchAnswer] | None:
         """The answers; None if the broker gave none, which has been reported to the flows."""
+        assert self._pending is not None, "no fetch was sent"
         try:
-            return await pending
+            return await self._pending
         except Unreachable as error:
             for key, (generation, _) in parts.items():
                 failed = FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
                 self._board.submit(key, failed)
             return None
+        finally:
+            self._pending = None
 
-    def _report_quiet(
-        self, parts: Mapping[TopicPartition, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
-    ) -> None:
+    def _late_parts(self) -> FetchParts:
+        """The partitions that the waiting request does not name, or under an older generation."""
+        if not self._waits_at_source:
+            return {}
+        sent = self._sent_parts
+        return {key: one for key, one in self._parts().items() if key not in sent or sent[key][0] != one[0]}
+
+    async def _fetch_late(self, parts: FetchParts) -> bool:
+        """One brief fetch. False if it must wait for the next request of the fetcher."""
+        self._known_parts = None
+        try:
+            return await self._queue_late(parts)
+        except Unreachable:
+            # The next request names the partitions, and reports if the broker does not answer.
+            return False
+        finally:
+            self._wake.set()
+            self._known_parts = None
+
+    async def _queue_late(self, parts: FetchParts) -> bool:
+        rank = self.key.rank
+        if not self._queue.has_room_for(1, rank) or not self._throttle.wait_for_turn(rank, 0):
+            return False
+        asked = self._board.moment()
+        answers = await self._late_port.fetch(self.key.node_id, [part for _, part in parts.values()], is_brief=True)
+        fetched_bytes = sum(len(answer.records) for answer in answers)
+        self._throttle.spend(fetched_bytes)
+        for entry, before in self._fetch_answers.accept(parts, answers, asked):
+            await self._enqueue(entry, before)
+        if 0 < fetched_bytes < SMALL_ANSWER_BYTES:
+            await asyncio.sleep(self._interval_ms() / 1000)
+        return True
+
+    def _report_quiet(self, parts: FetchParts, answers: Sequence[FetchAnswer]) -> None:
         """A fetch session (KIP-227) leaves out unchanged partitions, so this reports to their flows
         at intervals that the source has answered.
         """
@@ -254,75 +310,13 @@ class Fetcher:
                     self._board.begin_quiet(key, self._quiet)
 
     async def close(self) -> None:
-        """Drop the connection."""
+        """Drop the connections."""
         await self._port.close()
+        await self._late_port.close()
 
-    def _accept(
-        self, parts: Mapping[TopicPartition, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
-    ) -> list[tuple[QueuedBatches, FlowFacts]]:
-        """Submit to the flows; returns the batches that they accept with the facts before them."""
-        accepted: list[tuple[QueuedBatches, FlowFacts]] = []
-        for answer in answers:
-            asked = parts.get(answer.key)
-            if asked is None:
-                continue
-            generation, part = asked
-            if answer.error is not ErrorCode.none:
-                self._fail(answer, generation, _trouble(answer.error), answer.error.name)
-                continue
-            try:
-                entry = self._take(answer, generation, part)
-            except MalformedBatches as error:
-                self._fail(answer, generation, SourceTrouble.MALFORMED, str(error))
-                continue
-            if entry is not None:
-                accepted.append(entry)
-        return accepted
-
-    def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
-        before = self._board.row(answer.key).facts
-        run = None
-        if answer.records:
-            run = survey(answer.records, skipped=answer.skipped, copied_below=before.chain_offset)
-        if run is None:
-            nothing = NothingFetched(
-                generation=generation,
-                high_watermark=answer.high_watermark,
-                log_start_offset=answer.log_start_offset,
-                asked_at_ms=self._board.as_of(self._asked),
-            )
-            self._board.submit(answer.key, nothing)
-            return None
-        fetched = BatchesFetched(
-            generation=generation,
-            fetch_offset=part.offset,
-            run=run,
-            high_watermark=answer.high_watermark,
-            log_start_offset=answer.log_start_offset,
-            asked_at_ms=self._board.as_of(self._asked),
-        )
-        decision = self._board.submit(answer.key, fetched)
-        for effect in decision.effects:
-            if isinstance(effect, QueueBatches):
-                self._board.row(answer.key).queueing = self
-                self._in_hand.add(answer.key)
-                entry = QueuedBatches(
-                    key=answer.key,
-                    generation=generation,
-                    expected_log_end_offset=effect.expected_log_end_offset,
-                    run=run,
-                    # A Fetch response may end in an incomplete batch, which is not counted.
-                    records=answer.records[: run.size_bytes],
-                    fetched_at_ms=self._clock.now_ms(),
-                    fetched_monotonic_ms=self._clock.monotonic_ms(),
-                    skipped=answer.skipped,
-                )
-                return entry, before
-        return None
-
-    def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
-        reason = f"source broker {self.key.node_id} on {answer.key}: {what}"
-        self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
+    def _accepted(self, key: TopicPartition) -> None:
+        self._board.row(key).queueing = self
+        self._in_hand.add(key)
 
     async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
         """Put the batches into the queue. After an interruption, `let_go` releases them."""
@@ -351,15 +345,3 @@ class Fetcher:
             row.queueing = None
             if key not in self._partitions:
                 self._board.look_again(key)
-
-
-def _trouble(error: ErrorCode) -> SourceTrouble:
-    if error is ErrorCode.offset_out_of_range:
-        return SourceTrouble.OUT_OF_RANGE
-    if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
-        return SourceTrouble.MALFORMED
-    # For the flow this equals an unreachable source, because an administrator can change the ACLs
-    # at any time.
-    if error is ErrorCode.topic_authorization_failed:
-        return SourceTrouble.UNREACHABLE
-    return SourceTrouble.MOVED

@@ -6,7 +6,7 @@ batches leave in order and each names the log end that it continues, so a reorde
 refused, never stored. Unacknowledged batches stay in the partition's window and are sent again; a
 final refusal of the target goes back to the flow. Idle partitions send an empty append now and
 then: it carries the source's ends, and detects a change of the link's direction. At an exact target
-`idle_reports.py` takes over when that has no news.
+`reporting/idle_reports.py` takes over when that has no news.
 """
 
 from __future__ import annotations

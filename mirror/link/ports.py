@@ -156,12 +156,15 @@ class SourcePort(SitePort, Protocol):
         ...
 
 
+BRIEF_WAIT_MS: Final = 25
+
+
 class FetchPort(Protocol):
     """The connection of one fetcher to its source broker."""
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """One long-polling fetch as an ordinary consumer; only committed batches come. Unreachable
-        on a lost connection.
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+        """One long-polling fetch as an ordinary consumer; only committed batches come. A brief one
+        waits at most BRIEF_WAIT_MS for records. Unreachable on a lost connection.
         """
         ...
 

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from clients.reader.simple_consumer import is_throttled_away
 from mirror.link.ports import (
+    BRIEF_WAIT_MS,
     AppendAnswer,
     AppendPart,
     FetchAnswer,
@@ -77,14 +78,14 @@ class KafkaFetch:
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
         self._last_parts: Sequence[FetchPart] = ()
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
         """One fetch; the answer leaves out partitions that have not changed.
 
         An empty answer due to a quota is no answer: the fetch is repeated after the broker's
         throttle time.
         """
         while True:
-            response = await self._exchange(node_id, parts)
+            response = await self._exchange(node_id, parts, is_brief=is_brief)
             try:
                 answers = self._session.answered(response)
             except BrokerError as error:
@@ -97,8 +98,10 @@ class KafkaFetch:
             return [_answer(name, partition) for name, partition in answers]
         return [await self._record_filter.sift(name, partition) for name, partition in answers]
 
-    async def _exchange(self, node_id: int, parts: Sequence[FetchPart]) -> FetchResponse:
+    async def _exchange(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool) -> FetchResponse:
         request = self._request(parts)
+        if is_brief:
+            request = request._replace(max_wait_ms=min(request.max_wait_ms, BRIEF_WAIT_MS))
         try:
             return await reached(self._client.fetch(node_id, request))
         except BaseException:

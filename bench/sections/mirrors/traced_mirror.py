@@ -111,10 +111,10 @@ class TracedFetch:
         self._port = port
         self._trace = trace
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
         """Fetch from the port, and record the time."""
         began_ns = time.monotonic_ns()
-        answers = await self._port.fetch(node_id, parts)
+        answers = await self._port.fetch(node_id, parts, is_brief=is_brief)
         offsets = {part.key: part.offset for part in parts}
         for answer in answers:
             if answer.records:

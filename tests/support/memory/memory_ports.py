@@ -26,27 +26,36 @@ from wire.protocol.ids import TopicPartition
 
 
 class MemoryFetch:
-    """FetchPort over a site; `before` runs in front of each fetch and may raise."""
+    """FetchPort over a site; `before` runs in front of each fetch and may raise. Only records of
+    the fetched partitions end the wait of a fetch.
+    """
+
+    wait_max_s = 0.02
+    brief_wait_s = 0.002
 
     def __init__(self, site: MemorySite, before: Callable[[], None]) -> None:
         self._site = site
         self._before = before
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
         self._before()
         if not self._site.is_up:
             await asyncio.sleep(0)
             raise Unreachable(f"site {self._site.name} is down")
-        answers = [answer for part in parts if (answer := self._answer(part)) is not None]
-        if not answers:
-            self._site.changed.clear()
-            try:
-                async with asyncio.timeout(0.02):
+        answers = self._answers(parts)
+        try:
+            async with asyncio.timeout(self.brief_wait_s if is_brief else self.wait_max_s):
+                while not answers:
+                    self._site.changed.clear()
                     await self._site.changed.wait()
-            except TimeoutError:
-                pass
+                    answers = self._answers(parts)
+        except TimeoutError:
+            pass
         await asyncio.sleep(0)
         return answers
+
+    def _answers(self, parts: Sequence[FetchPart]) -> list[FetchAnswer]:
+        return [answer for part in parts if (answer := self._answer(part)) is not None]
 
     def _answer(self, part: FetchPart) -> FetchAnswer | None:
         log = self._site.logs[part.key]

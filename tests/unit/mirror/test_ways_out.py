@@ -113,16 +113,20 @@ async def test_batches_of_a_dead_fetcher_are_fetched_again_by_the_next_one(
     fetch = MemoryFetch.fetch
     spoiled: list[TopicPartition] = []
 
-    async def spoiling_once(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        answers = await fetch(port, node_id, parts)
+    async def spoiling_once(
+        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
+    ) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts, is_brief=is_brief)
         if spoiled or len(answers) < 2:
             return answers
         spoiled.append(answers[1].key)
         return [answers[0], replace(answers[1], records=Unreadable())]
 
+    monkeypatch.setattr(MemoryFetch, "fetch", spoiling_once)
     async with mirroring(world, **{"num.streams": "1"}) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
-        monkeypatch.setattr(MemoryFetch, "fetch", spoiling_once)
+        (fetcher,) = mirror.fetchers
+        await eventually(lambda: len(fetcher._sent_parts) == 2)
         for partition in range(2):
             world.source.produce("orders", partition)
         await eventually(lambda: spoiled)

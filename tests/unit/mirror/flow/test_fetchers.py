@@ -14,6 +14,7 @@ from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import Command
 from mirror.flow.fetchers import Fetcher
 from mirror.link.ports import FetchAnswer, FetchPart
+from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_ports import MemoryFetch
@@ -29,8 +30,10 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     fetch = MemoryFetch.fetch
 
-    async def noted(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        answers = await fetch(port, node_id, parts)
+    async def noted(
+        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
+    ) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts, is_brief=is_brief)
         if answers:
             sizes.append(sum(len(answer.records) for answer in answers))
         return answers
@@ -111,3 +114,27 @@ async def test_idle_partitions_need_no_command_for_a_round(monkeypatch: pytest.M
         world.source.produce("orders", 0, 1)
         await eventually(world.is_equal)
         assert commands
+
+
+async def test_records_of_a_new_partition_do_not_wait_for_the_fetch_that_waits_at_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world, **SETTINGS) as mirror:
+        await eventually(world.is_equal)
+        (fetcher,) = mirror.fetchers
+        before_ms = SystemClock().monotonic_ms()
+        # From here on, only records of its own partitions end a fetch that is not brief.
+        monkeypatch.setattr(MemoryFetch, "wait_max_s", None)
+        await eventually(lambda: fetcher._waits_at_source and fetcher._sent_at_ms > before_ms)
+        world.source.add("payments", 2)
+        for batches in (1, 2):
+            world.source.produce("payments", 1, batches)
+            await eventually(world.is_equal)
+        assert fetcher._waits_at_source
+        # The next fetch names them.
+        world.source.produce("orders", 0, 1)
+        await eventually(lambda: {key.topic for key in fetcher._sent_parts} == {"orders", "payments"})
+        await eventually(lambda: not fetcher._late.is_under_way)
+        world.source.produce("payments", 0, 1)
+        await eventually(world.is_equal)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
+from mirror.flow import fetchers
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
@@ -29,11 +30,11 @@ class DeafFetch(MemoryFetch):
 
     asked = 0
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
         self.asked += 1
         if self.asked == 2:
             await asyncio.Event().wait()
-        return await super().fetch(node_id, parts)
+        return await super().fetch(node_id, parts, is_brief=is_brief)
 
 
 class DeafAppend(MemoryAppend):
@@ -68,7 +69,11 @@ def is_told(mirror: Mirror) -> bool:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_a_connection_that_swallows_everything_is_reported_and_replaced(side: str) -> None:
+async def test_a_connection_that_swallows_everything_is_reported_and_replaced(
+    monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    # A stall is longer than the time in which partitions are fetched beside a request.
+    monkeypatch.setattr(fetchers, "LATE_FETCHES_MS_MAX", 0)
     world = world_with(partitions=1)
     deaf_at(world, side)
     registry = CollectorRegistry()

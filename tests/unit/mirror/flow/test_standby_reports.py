@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
-from mirror.flow.standby_reports import StandbyReports
+from mirror.flow.reporting.standby_reports import StandbyReports
 from mirror.link.ports import NEEDS_ALL_REPORTS, Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with

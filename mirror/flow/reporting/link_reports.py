@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from mirror.flow.board import FlowBoard
-from mirror.flow.idle_reports import IdleReports
-from mirror.flow.standby_reports import StandbyReports
+from mirror.flow.reporting.idle_reports import IdleReports
+from mirror.flow.reporting.standby_reports import StandbyReports
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import ProgressPort, ReportPort
 from wire.protocol.ids import TopicPartition

@@ -1,0 +1,114 @@
+"""Submits the source's answers to fetches to the flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kio.schema.errors import ErrorCode
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_effects import QueueBatches
+from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NothingFetched, SourceTrouble
+from mirror.flow.core.flow_state import FlowFacts
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.late_fetches import FetchParts
+from mirror.flow.rows import Moment
+from mirror.link.core.partitions import MalformedBatches, survey
+from mirror.link.ports import FetchAnswer, FetchPart
+from runtime.clock import Clock
+from wire.protocol.ids import TopicPartition
+
+
+class FetchAnswers:
+    """The answers of one source broker."""
+
+    def __init__(
+        self, node_id: int, *, board: FlowBoard, clock: Clock, on_accepted: Callable[[TopicPartition], None]
+    ) -> None:
+        """`on_accepted` is called as soon as a flow has accepted batches, which are not queued yet."""
+        self._node_id = node_id
+        self._board = board
+        self._clock = clock
+        self._on_accepted = on_accepted
+
+    def accept(
+        self, parts: FetchParts, answers: Sequence[FetchAnswer], asked: Moment
+    ) -> list[tuple[QueuedBatches, FlowFacts]]:
+        """Submit to the flows; returns the batches that they accept with the facts before them.
+        `asked` is when the request was sent.
+        """
+        accepted: list[tuple[QueuedBatches, FlowFacts]] = []
+        for answer in answers:
+            named = parts.get(answer.key)
+            if named is None:
+                continue
+            generation, part = named
+            if answer.error is not ErrorCode.none:
+                self._fail(answer, generation, _trouble(answer.error), answer.error.name)
+                continue
+            try:
+                entry = self._take(answer, generation, part, asked_at_ms=self._board.as_of(asked))
+            except MalformedBatches as error:
+                self._fail(answer, generation, SourceTrouble.MALFORMED, str(error))
+                continue
+            if entry is not None:
+                accepted.append(entry)
+        return accepted
+
+    def _take(
+        self, answer: FetchAnswer, generation: int, part: FetchPart, *, asked_at_ms: int
+    ) -> tuple[QueuedBatches, FlowFacts] | None:
+        before = self._board.row(answer.key).facts
+        run = None
+        if answer.records:
+            run = survey(answer.records, skipped=answer.skipped, copied_below=before.chain_offset)
+        if run is None:
+            nothing = NothingFetched(
+                generation=generation,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                asked_at_ms=asked_at_ms,
+            )
+            self._board.submit(answer.key, nothing)
+            return None
+        fetched = BatchesFetched(
+            generation=generation,
+            fetch_offset=part.offset,
+            run=run,
+            high_watermark=answer.high_watermark,
+            log_start_offset=answer.log_start_offset,
+            asked_at_ms=asked_at_ms,
+        )
+        decision = self._board.submit(answer.key, fetched)
+        for effect in decision.effects:
+            if isinstance(effect, QueueBatches):
+                self._on_accepted(answer.key)
+                entry = QueuedBatches(
+                    key=answer.key,
+                    generation=generation,
+                    expected_log_end_offset=effect.expected_log_end_offset,
+                    run=run,
+                    # A Fetch response may end in an incomplete batch, which is not counted.
+                    records=answer.records[: run.size_bytes],
+                    fetched_at_ms=self._clock.now_ms(),
+                    fetched_monotonic_ms=self._clock.monotonic_ms(),
+                    skipped=answer.skipped,
+                )
+                return entry, before
+        return None
+
+    def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
+        reason = f"source broker {self._node_id} on {answer.key}: {what}"
+        self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
+
+
+def _trouble(error: ErrorCode) -> SourceTrouble:
+    if error is ErrorCode.offset_out_of_range:
+        return SourceTrouble.OUT_OF_RANGE
+    if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
+        return SourceTrouble.MALFORMED
+    # For the flow this equals an unreachable source, because an administrator can change the ACLs
+    # at any time.
+    if error is ErrorCode.topic_authorization_failed:
+        return SourceTrouble.UNREACHABLE
+    return SourceTrouble.MOVED

@@ -145,6 +145,12 @@ class Controller(ControllerServicer):
         decision = await self._submit(active, command, context)
         return pb.AlterTopicConfigsReply(results=topic_results(decision.reply))
 
+    async def AlterTopicConfigLists(  # noqa: N802
+        self, request: pb.AlterTopicConfigsRequest, context: Context
+    ) -> pb.AlterTopicConfigsReply:
+        """Change topic configs, with lists."""
+        return await self.AlterTopicConfigs(request, context)
+
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
     ) -> pb.DeleteTopicsReply:

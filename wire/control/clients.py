@@ -53,7 +53,7 @@ Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
 class ControllerUnavailable(Exception):
     """No active controller answered in time; names the last one that was asked, and its answer.
     `code` is the error for the client: REQUEST_TIMED_OUT if a controller may still execute the
-    request, else NOT_CONTROLLER.
+    request, UNSUPPORTED_VERSION if its version does not have the call, else NOT_CONTROLLER.
     """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.not_controller) -> None:
@@ -63,6 +63,10 @@ class ControllerUnavailable(Exception):
 
 class _AskAnother(Exception):
     """An attempt failed in a way that another candidate, or a later attempt, may not."""
+
+    def __init__(self, problem: str, code: ErrorCode = ErrorCode.not_controller) -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 class _Line:
@@ -116,7 +120,8 @@ class ControllerClient:
 
     async def alter_topic_configs(self, request: pb.AlterTopicConfigsRequest) -> pb.AlterTopicConfigsReply:
         """Change topic configs."""
-        reply: pb.AlterTopicConfigsReply = await self._call("AlterTopicConfigs", request)
+        method = "AlterTopicConfigLists" if any(change.lists for change in request.changes) else "AlterTopicConfigs"
+        reply: pb.AlterTopicConfigsReply = await self._call(method, request)
         return reply
 
     async def alter_client_quotas(self, request: pb.AlterClientQuotasRequest) -> pb.AlterClientQuotasReply:
@@ -221,7 +226,7 @@ class ControllerClient:
                 with attempt:
                     return await self._attempt(method, request, deadline_s)
         except _AskAnother as error:
-            raise ControllerUnavailable(str(error)) from error
+            raise ControllerUnavailable(str(error), error.code) from error
         raise ControllerUnavailable("no attempt was made")
 
     async def _attempt(self, method: str, request: Any, deadline_s: float) -> Any:
@@ -235,6 +240,7 @@ class ControllerClient:
         try:
             reply = await getattr(stub, method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
+            is_active = bool(self._address)
             self._address = _redirected_address(error)
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 self._give_up(address, line)
@@ -246,6 +252,14 @@ class ControllerClient:
                     f"the controller has not answered in time, and may still execute the request: {problem}",
                     ErrorCode.request_timed_out,
                 ) from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                problem = (
+                    f"the controller candidate {address} runs an earlier version, which has no call {method}: "
+                    "update all candidates first"
+                )
+                if not is_active:
+                    raise _AskAnother(problem, ErrorCode.unsupported_version) from error
+                raise ControllerUnavailable(problem, ErrorCode.unsupported_version) from error
             raise ControllerUnavailable(problem) from error
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
             if isinstance(error, asyncio.CancelledError) and was_asked_to_end():

@@ -54,6 +54,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.FromString,
                 _registered_method=True)
+        self.AlterTopicConfigLists = channel.unary_unary(
+                '/antipode.control.Controller/AlterTopicConfigLists',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.FromString,
+                _registered_method=True)
         self.AllocateProducerIds = channel.unary_unary(
                 '/antipode.control.Controller/AllocateProducerIds',
                 request_serializer=wire_dot_control_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
@@ -149,6 +154,14 @@ class ControllerServicer:
 
     def AlterTopicConfigs(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterTopicConfigLists(self, request, context):
+        """AlterTopicConfigs with changes of lists. A controller of an earlier version would not see the lists, so it must not get
+        them: it has no such call.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -265,6 +278,11 @@ def add_ControllerServicer_to_server(servicer, server):
             ),
             'AlterTopicConfigs': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterTopicConfigs,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.SerializeToString,
+            ),
+            'AlterTopicConfigLists': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterTopicConfigLists,
                     request_deserializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.SerializeToString,
             ),
@@ -445,6 +463,33 @@ class Controller:
             request,
             target,
             '/antipode.control.Controller/AlterTopicConfigs',
+            wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterTopicConfigLists(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterTopicConfigLists',
             wire_dot_control_dot_controller__pb2.AlterTopicConfigsRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.AlterTopicConfigsReply.FromString,
             options,

@@ -204,3 +204,35 @@ async def test_a_repeated_creation_has_the_same_topic_id() -> None:
     first, second = deposed.ids
     assert first == second
     assert len(first) == 16
+
+
+class Older(ControllerServicer):
+    """The active controller of a version without AlterTopicConfigLists; it would ignore lists."""
+
+    async def DescribeController(self, request: Any, context: Any) -> pb.DescribeControllerReply:
+        return pb.DescribeControllerReply(is_active=True)
+
+    async def AlterTopicConfigs(self, request: Any, context: Any) -> pb.AlterTopicConfigsReply:
+        return pb.AlterTopicConfigsReply(results=[pb.TopicResult(name=one.name) for one in request.changes])
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_change_of_a_list_through_a_controller_of_an_earlier_version_fails(is_known: bool) -> None:
+    server = grpc.aio.server()
+    add_ControllerServicer_to_server(Older(), server)  # type: ignore[no-untyped-call]
+    address = f"{LOOPBACK}:{server.add_insecure_port(f'{LOOPBACK}:0')}"
+    await server.start()
+    client = ControllerClient(lambda: [address], timeout_ms=300)
+    one = pb.TopicConfigChange(name="orders", lists=[pb.ListChange(name="cleanup.policy", items=["compact"])])
+    try:
+        if is_known:
+            assert (await client.describe_controller()).is_active
+        with pytest.raises(ControllerUnavailable, match="update all candidates first") as refused:
+            await client.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[one]))
+        assert refused.value.code is ErrorCode.unsupported_version
+        whole = pb.TopicConfigChange(name="orders", set={"cleanup.policy": "compact"})
+        reply = await client.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[whole]))
+        assert [result.error_code for result in reply.results] == [0]
+    finally:
+        await client.close()
+        await server.stop(None)

@@ -82,6 +82,7 @@ _CONTROLLER: Final[Mapping[str, Rule]] = {
     "DeleteTopics": _change(_B, _M, _O),
     "CreatePartitions": _change(_B, _M, _O),
     "AlterTopicConfigs": _change(_B, _M, _O),
+    "AlterTopicConfigLists": _change(_B, _O),
     "AllocateProducerIds": _read(_B),
     "DescribeController": _read(_B, _O, _V),
     "AlterPartitions": _read(_B),

@@ -64,7 +64,7 @@ class Row:
     # The fetcher that holds batches which the flow has accepted and which are not queued yet.
     queueing: object | None = field(default=None, repr=False)
     retry: asyncio.TimerHandle | None = field(default=None, repr=False)
-    # Removes the partition from the session of reports in which it is (`reporting/idle_reports.py`).
+    # Removes the partition from its session of reports (`reporting/idle_reports.py`).
     leave_session: Callable[[TopicPartition], None] | None = field(default=None, repr=False)
     # The quiet rounds of its fetcher; the next command of the partition ends them.
     quiet: QuietRounds | None = field(default=None, repr=False)

@@ -156,7 +156,7 @@ def read_range(options: ReadOptions, wanted: OffsetRange, narrowing: Narrowing) 
         tally.read_bytes, tally.node_ids = reader.read_bytes, reader.node_ids
     else:
         split = split_of(options.cluster.site, wanted)
-        stored = tally.counted(read_split(options.cluster, split))
-        yield from (batch_rows if options.mode is Mode.HEADERS else stored_record_rows)(split, stored)
+        stored = ((split, batch) for batch in tally.counted(read_split(options.cluster, split)))
+        yield from (batch_rows if options.mode is Mode.HEADERS else stored_record_rows)(stored)
     if options.tally_directory:
         tally.write(wanted, options.tally_directory)

@@ -92,7 +92,7 @@ def header_rows(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator
         if one.is_refused:
             is_begun = one.end_offset > wanted.first_offset
             rest = replace(splits[wanted], first_offset=one.end_offset, is_first=wanted.is_first and not is_begun)
-            yield from batch_rows(rest, tally.counted(read_split(options.cluster, rest)))
+            yield from batch_rows((rest, one) for one in tally.counted(read_split(options.cluster, rest)))
         if one.is_refused or one.end_offset >= wanted.until_offset:
             if options.tally_directory:
                 tally.write(wanted, options.tally_directory)

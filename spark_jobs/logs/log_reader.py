@@ -78,12 +78,12 @@ async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:
     return await open_client(where), replica_id_of(where)
 
 
-def read_split(where: str | ClusterOptions, split: Split, *, keeps_repeated: bool = False) -> Iterator[StoredBatch]:
+def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatch]:
     """The split's batches in order, of the site at a bootstrap address or of the cluster that
-    options name. A batch at offsets that the log has had before is left out, as consumers do, or
-    kept for a comparison. Raises KafkaClientError when the site does not answer.
+    options name. A batch at offsets that the log has had before is left out, as consumers do.
+    Raises KafkaClientError when the site does not answer.
     """
-    return chain.from_iterable(iterated(_read(where, split, keeps_repeated=keeps_repeated)))
+    return chain.from_iterable(iterated(_read(where, split)))
 
 
 def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
@@ -100,12 +100,10 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
     return chain.from_iterable(iterated(read()))
 
 
-async def _read(
-    where: str | ClusterOptions, split: Split, *, keeps_repeated: bool
-) -> AsyncGenerator[list[StoredBatch]]:
+async def _read(where: str | ClusterOptions, split: Split) -> AsyncGenerator[list[StoredBatch]]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        async for batches in _answers(reader, replica_id, split, keeps_repeated=keeps_repeated):
+        async for batches in _answers(reader, replica_id, split, keeps_repeated=False):
             yield batches
 
 

@@ -5,7 +5,7 @@ Damage becomes a row with a mark and never an exception, because a reconciliatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,13 @@ def arrow_schema(ddl: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def batch_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of BATCH_SCHEMA. Bytes that are not a batch become an invalid row without records."""
+def batch_rows(stored: Iterable[tuple[Split, StoredBatch]]) -> Iterator[pa.RecordBatch]:
+    """Rows of BATCH_SCHEMA, of the batches of any splits. Bytes that are not a batch become an
+    invalid row without records.
+    """
     schema = arrow_schema(BATCH_SCHEMA)
     rows: list[tuple[Any, ...]] = []
-    for batch in stored:
+    for split, batch in stored:
         rows.append(batch_row(split, batch))
         if len(rows) >= ROWS_PER_ARROW_BATCH:
             yield _arrow(rows, schema)
@@ -76,14 +78,14 @@ def _damaged_row(split: Split, batch: StoredBatch) -> tuple[Any, ...]:
     return (*place, 0, 0, 0, False, -1, 0, -1, -1, -1, -1, -1)
 
 
-def stored_record_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of RECORD_SCHEMA. A batch that cannot be opened gives none: the checks of checksum and
-    header report it.
+def stored_record_rows(stored: Iterable[tuple[Split, StoredBatch]]) -> Iterator[pa.RecordBatch]:
+    """Rows of RECORD_SCHEMA, of the batches of any splits. A batch that cannot be opened gives
+    none: the checks of checksum and header report it.
     """
     schema = arrow_schema(RECORD_SCHEMA)
     rows: list[tuple[Any, ...]] = []
     size_bytes = 0
-    for batch in stored:
+    for split, batch in stored:
         opened = _records(split, batch)
         rows += opened
         size_bytes += sum(len(row[7] or b"") + len(row[8] or b"") for row in opened)

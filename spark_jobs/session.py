@@ -51,6 +51,7 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.unix.domain.socket.enabled": "true",
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {os.environ.get(MORE_JAVA_OPTIONS, '')}".strip(),
             "spark.sql.shuffle.partitions": str(used),

@@ -17,7 +17,7 @@ from spark_jobs.connector.core.planning import DataLost, OffsetRange
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
 from spark_jobs.logs.iteration import iterated
-from wire.batches.record_batch import iterate_headers
+from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
@@ -32,11 +32,13 @@ MAX_WAIT_MS: Final = 500
 
 
 class Chunk(NamedTuple):
-    """Whole batches, the first of which may begin below the wanted offset; `aborted` are producer
-    ids and first offsets of aborted transactions in them.
+    """Whole batches, the first of which may begin below the wanted offset: their bytes, and the
+    position and header of each; `aborted` are producer ids and first offsets of aborted
+    transactions in them.
     """
 
     records: memoryview
+    batches: Sequence[tuple[int, BatchHeader]]
     aborted: Sequence[tuple[int, int]]
 
 
@@ -79,13 +81,14 @@ class RangeReader:
                     offset = await self._after_nothing(client, fetched, offset)
                     continue
                 self.read_bytes += len(records)
-                end, until = offset, 0
+                batches = []
                 for position, header in iterate_headers(records, may_end_in_partial=True):
-                    end, until = header.next_offset, position + header.size_bytes
-                    if end >= self._wanted.until_offset:
+                    batches.append((position, header))
+                    if header.next_offset >= self._wanted.until_offset:
                         break
-                yield Chunk(records[:until], fetched.aborted_transactions or ())
-                offset = max(end, offset)
+                until = batches[-1][0] + batches[-1][1].size_bytes if batches else 0
+                yield Chunk(records[:until], batches, fetched.aborted_transactions or ())
+                offset = max(batches[-1][1].next_offset if batches else 0, offset)
         finally:
             await client.close()
 

@@ -19,7 +19,7 @@ from spark_jobs.connector.core.options import READ_COMMITTED, ReadOptions
 from spark_jobs.connector.core.planning import OffsetRange
 from spark_jobs.connector.fetching import Chunk
 from spark_jobs.connector.tally import Tally
-from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
+from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.batches.record_columns import RecordColumns
 from wire.batches.records import decode_body, open_body, printable_name
 
@@ -62,7 +62,7 @@ def _wanted_batches(
             if options.isolation_level == READ_COMMITTED
             else frozenset()
         )
-        for position, header in iterate_headers(chunk.records):
+        for position, header in chunk.batches:
             tally.batches += 1
             if (
                 header.is_control
@@ -86,7 +86,7 @@ def _without_headers(wanted: OffsetRange, batches: Iterable[tuple[bytes, BatchHe
         is_full = columns.size_bytes + len(body) > COLUMN_BYTES
         if columns.count and (is_full or time_type != int(header.is_log_append_time)):
             yield _arrow(wanted, columns, time_type)
-            columns = RecordColumns()
+            columns.clear()
         time_type = int(header.is_log_append_time)
         columns.append(body, header, wanted.first_offset, wanted.until_offset)
     if columns.count:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.connector import record_rows as rows_module
 from spark_jobs.connector.core.filters import EVERYTHING
 from spark_jobs.connector.core.offsets import Bound, BoundKind
 from spark_jobs.connector.core.options import ReadOptions, Subscription
@@ -18,7 +20,7 @@ from spark_jobs.connector.fetching import Chunk
 from spark_jobs.connector.record_rows import record_rows
 from spark_jobs.connector.tally import Tally
 from spark_jobs.logs.core.cluster_options import ClusterOptions
-from wire.batches.record_batch import InvalidBatch, read_header
+from wire.batches.record_batch import InvalidBatch, iterate_headers, read_header
 from wire.batches.record_columns import RecordColumns
 from wire.batches.records import Record, decode_batch, encode_batch, open_body
 
@@ -46,14 +48,21 @@ def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = Fa
         has_headers=has_headers,
     )
     wanted = OffsetRange(topic="t", partition=7, first_offset=first, until_offset=until)
-    chunks = [Chunk(memoryview(b"".join(batches)), ())]
+    joined = memoryview(b"".join(batches))
+    chunks = [Chunk(joined, list(iterate_headers(joined)), ())]
     found = list(record_rows(wanted, chunks, options, EVERYTHING, Tally()))
     return pa.Table.from_batches(found).to_pylist() if found else []
 
 
-@given(st.lists(RECORDS, max_size=4), st.integers(0, 30), st.integers(0, 60), st.booleans())
+@given(
+    st.lists(RECORDS, max_size=4),
+    st.integers(0, 30),
+    st.integers(0, 60),
+    st.sampled_from([True, False]),
+    st.sampled_from([1, 300, rows_module.COLUMN_BYTES]),
+)
 def test_rows_are_the_records_of_the_wanted_offsets(
-    groups: list[list[Record]], first: int, length: int, has_headers: bool
+    groups: list[list[Record]], first: int, length: int, has_headers: bool, column_bytes: int
 ) -> None:
     batches, offset = [], 0
     for group in groups:
@@ -75,7 +84,8 @@ def test_rows_are_the_records_of_the_wanted_offsets(
         for record in records
         if first <= record.offset < first + length
     ]
-    assert rows(batches, first, first + length, has_headers=has_headers) == expected
+    with patch.object(rows_module, "COLUMN_BYTES", column_bytes):
+        assert rows(batches, first, first + length, has_headers=has_headers) == expected
 
 
 @given(RECORDS, st.data())

@@ -43,6 +43,20 @@ class RecordColumns:
         """The size of keys and values."""
         return len(self.keys) + len(self.values)
 
+    def clear(self) -> None:
+        """Remove all records. The memory of the columns is kept for the next ones: columns that
+        grow anew are moved several times, into pages that the system has to map.
+        """
+        self.count = 0
+        self.offsets.truncate(0)
+        self.times_us.truncate(0)
+        self.keys.truncate(0)
+        self.key_ends.truncate(4)
+        self.has_key.truncate(0)
+        self.values.truncate(0)
+        self.value_ends.truncate(4)
+        self.has_value.truncate(0)
+
     def append(self, body: bytes, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:
         """Append the records of an opened batch that lie from `first_offset` up to `until_offset`,
         not included. Raises InvalidBatch if the records do not fill the body; the columns are then

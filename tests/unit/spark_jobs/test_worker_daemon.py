@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 PRELOADED = """
-import os, sys
+import gc, os, sys
 from spark_jobs import worker_daemon
 worker_daemon.preload()
-print(len(os.listdir("/proc/self/task")), *(name in sys.modules for name in ("pyarrow", "hypothesis")))
+print(gc.get_freeze_count() > 50_000, len(os.listdir("/proc/self/task")), *(name in sys.modules for name in ("pyarrow", "hypothesis")))
 """
 
 
-def test_modules_imported_before_a_fork_start_no_thread() -> None:
+def test_modules_imported_before_a_fork_start_no_thread_and_are_not_collected() -> None:
     ended = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["1", "False", "False"]
+    assert ended.stdout.split() == ["True", "1", "False", "False"]

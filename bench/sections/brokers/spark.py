@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,15 +27,20 @@ from bench.measuring.figures import Side
 from bench.measuring.plan import Plan
 from bench.measuring.processes import metered
 from bench.peers.sides import broker_of
-from bench.peers.systems import MeasuredBroker, check_complete, create_topic
+from bench.peers.systems import MeasuredBroker, check_complete, create_topic, delete_topic_and_files
 from deploy import jar_sets
 from deploy.parts import spark_environment
 from spark_jobs.session import MORE_JAVA_OPTIONS, noise_into, session
 from spark_jobs.streaming import run_queries
 
 SOURCES: Final = {Side.ANTIPODE: "antipode", Side.PEER: "kafka"}
-LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 1_000_000}
-"""By size in bytes. So many that starting a query takes a small part of the time on both sides."""
+COUNTED_RECORDS: Final = {100: 10_000_000, 1_000: 5_000_000}
+"""By size in bytes. So many that the start of a query, which takes 0.15 to 0.3 s on both sides, is
+not most of the time of a count.
+"""
+READ_RECORDS: Final = {100: 3_000_000, 1_000: 1_000_000}
+"""By size in bytes; a read of so many takes both sides seconds."""
+SIZES: Final = {100: "100 B", 1_000: "1 KB"}
 STREAM_TOPIC: Final = "spark-stream"
 STREAM_RECORDS: Final = 200_000
 LOAD_RECORDS_MIN: Final = 20_000
@@ -46,6 +51,13 @@ COUNTING: Final = {"mode": "headers", "antipode.verify.checksums": "false"}
 SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 OPTIMISED: Final = "-XX:TieredStopAtLevel=4"
 """Our short sessions do without Java's last compiler; the connector, which is Java, needs it."""
+
+
+class Load(NamedTuple):
+    """A topic, and the number of its records."""
+
+    topic: str
+    records: int
 
 
 def measure(plan: Plan) -> None:
@@ -75,27 +87,31 @@ class SparkBench:
 
     def measure(self) -> None:
         """All cases."""
-        for size_bytes, wanted in LOAD_RECORDS.items():
-            topic, count = f"spark-{size_bytes}", self._plan.scaled(wanted, least=LOAD_RECORDS_MIN)
-            size = "100 B" if size_bytes == 100 else "1 KB"
-            self._fill(topic, size_bytes, count)
+        for size_bytes, size in SIZES.items():
+            counted = self._filled(f"spark-counted-{size_bytes}", size_bytes, COUNTED_RECORDS[size_bytes])
+            read = self._filled(f"spark-read-{size_bytes}", size_bytes, READ_RECORDS[size_bytes])
             for is_measured in (False, *[True] * self._plan.repeats):
                 for side in self._plan.sides:
-                    self._count(side, topic, f"count, {size}", count, is_measured=is_measured)
-                    self._read(side, topic, f"read, {size}", count, is_measured=is_measured)
-                self._digests(topic, size, is_measured=is_measured)
-        self._fill(STREAM_TOPIC, 1_000, self._stream_count)
+                    self._count(side, counted, f"count, {size}", is_measured=is_measured)
+                    self._read(side, read, f"read, {size}", is_measured=is_measured)
+                self._digests(counted, size, is_measured=is_measured)
+            for load in (counted, read):
+                delete_topic_and_files(self._broker, load.topic)
+        self._filled(STREAM_TOPIC, 1_000, STREAM_RECORDS)
         for is_measured in (False, *[True] * self._plan.repeats):
             for side in self._plan.sides:
                 self._stream(side, is_measured=is_measured)
                 self._sink(side, is_measured=is_measured)
                 self._stream_sink(side, is_measured=is_measured)
 
-    def _fill(self, topic: str, size_bytes: int, count: int) -> None:
+    def _filled(self, topic: str, size_bytes: int, wanted: int) -> Load:
+        """A new topic with so many records at this run's scale."""
+        count = self._plan.scaled(wanted, least=LOAD_RECORDS_MIN)
         self._plan.say(f"writing {count:,} records of {size_bytes} bytes")
         create_topic(self._broker.bootstrap_servers, topic)
         librdkafka.produce(self._broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": "1"})
         check_complete(self._broker.bootstrap_servers, topic, count)
+        return Load(topic, count)
 
     def _frame(self, side: Side, topic: str, **options: str) -> Any:
         return self.spark.read.format(SOURCES[side]).options(**self._servers, subscribe=topic, **options).load()
@@ -111,29 +127,29 @@ class SparkBench:
         if is_measured:
             self._plan.record("spark", case, side, usage, **values)
 
-    def _count(self, side: Side, topic: str, case: str, count: int, *, is_measured: bool) -> None:
+    def _count(self, side: Side, load: Load, case: str, *, is_measured: bool) -> None:
         def work() -> dict[str, float]:
             if side is Side.ANTIPODE:
-                found = self._frame(side, topic, **COUNTING).selectExpr("sum(record_count)").first()[0]
+                found = self._frame(side, load.topic, **COUNTING).selectExpr("sum(record_count)").first()[0]
             else:
-                found = self._frame(side, topic).count()
-            assert found == count, f"{found} of {count} records were counted"
+                found = self._frame(side, load.topic).count()
+            assert found == load.records, f"{found} of {load.records} records were counted"
             return {}
 
-        self._timed(side, case, work, count=count, is_measured=is_measured)
+        self._timed(side, case, work, count=load.records, is_measured=is_measured)
 
-    def _read(self, side: Side, topic: str, case: str, count: int, *, is_measured: bool) -> None:
+    def _read(self, side: Side, load: Load, case: str, *, is_measured: bool) -> None:
         def work() -> dict[str, float]:
-            self._frame(side, topic).write.format("noop").mode("overwrite").save()
+            self._frame(side, load.topic).write.format("noop").mode("overwrite").save()
             return {}
 
-        self._timed(side, case, work, count=count, is_measured=is_measured)
+        self._timed(side, case, work, count=load.records, is_measured=is_measured)
 
-    def _digests(self, topic: str, size: str, *, is_measured: bool) -> None:
+    def _digests(self, load: Load, size: str, *, is_measured: bool) -> None:
         """Seconds, and bytes, of reading digests; the connector has none."""
         began = time.monotonic()
         with metered(self._broker.pid) as usage:
-            digests = self._frame(Side.ANTIPODE, topic, mode="digests").collect()
+            digests = self._frame(Side.ANTIPODE, load.topic, mode="digests").collect()
         values = {"digests_s": time.monotonic() - began, "digest_bytes": sum(len(row.digest) for row in digests)}
         if is_measured:
             self._plan.record("spark", f"digests, {size}", Side.ANTIPODE, usage, **values)

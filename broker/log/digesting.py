@@ -33,6 +33,10 @@ from wire.batches.leaf_digests import (
 )
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
+HEADERS_PIECE_BYTES: Final = 32 * 1024 * 1024
+"""A range of headers is bounded by its offsets, and only the headers are read from its part of the
+log; each piece costs the broker a turn in a thread.
+"""
 
 Read = TypeVar("Read")
 
@@ -130,7 +134,11 @@ async def headers_between(log: PartitionLog, first_offset: int, end_offset: int)
     found, offset = bytearray(), first_offset
     while offset < end_offset:
         headers, next_offset = await _with_piece(
-            log, offset, log.high_watermark, partial(_headers, first_offset=offset, end_offset=end_offset)
+            log,
+            offset,
+            log.high_watermark,
+            partial(_headers, first_offset=offset, end_offset=end_offset),
+            max_bytes=HEADERS_PIECE_BYTES,
         )
         found += headers
         if next_offset <= offset:
@@ -139,8 +147,10 @@ async def headers_between(log: PartitionLog, first_offset: int, end_offset: int)
     return bytes(found)
 
 
-async def _with_piece(log: PartitionLog, offset: int, end_offset: int, work: Callable[[LogSlice], Read]) -> Read:
-    with log.read(offset, max_bytes=PIECE_BYTES, end_offset=end_offset) as piece:
+async def _with_piece(
+    log: PartitionLog, offset: int, end_offset: int, work: Callable[[LogSlice], Read], *, max_bytes: int = PIECE_BYTES
+) -> Read:
+    with log.read(offset, max_bytes=max_bytes, end_offset=end_offset) as piece:
         return await in_thread(partial(work, piece))
 
 

@@ -19,6 +19,7 @@ from bench.sections.brokers import (
     compiled_modules,
     consume,
     group_joins,
+    login_storm,
     produce,
     recovery,
     request_rate,
@@ -75,6 +76,7 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
     "compaction": compaction.measure,
     "recovery": recovery.measure,
     "tls": tls.measure,
+    "storm": login_storm.measure,
     "reconcile": reconciling.measure,
     "spark": spark.measure,
 }

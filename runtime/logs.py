@@ -39,6 +39,8 @@ LEVELS_BY_KAFKAS_NAMES = {
 _FIRST_FIELDS = ("timestamp", "level", "logger", "event")
 
 _PROCESSORS: list[Processor] = [
+    # first: a line below the logger's level costs a tenth of one that is rendered and then dropped
+    structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,

@@ -222,13 +222,16 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "idle_mb": Figure(title="memory that they add", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
         "kb_per_connection": Figure(title="memory of one", unit="KB", pick=Pick.LOWEST),
         "handshakes_per_s": Figure(title="handshakes, one after the other", unit="1/s", pick=Pick.HIGHEST),
+        "drain_mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=4)),
+        "mirror_cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
+    },
+    "storm": {
         "alone_p99_ms": Figure(title="latency p99 without the storm", unit="ms", pick=Pick.LOWEST),
         "storm_p99_ms": Figure(title="latency p99 in the storm", unit="ms", pick=Pick.LOWEST),
         "storm_p99_ratio": Figure(
             title="latency p99, of that without the storm", unit="times", pick=Pick.MEDIAN, target=Target(below=2)
         ),
-        "drain_mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=4)),
-        "mirror_cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
+        "attempts_per_s": Figure(title="wrong logins", unit="1/s", pick=Pick.HIGHEST),
     },
     "reconcile": {
         "alone_p99_ms": Figure(title="produce latency p99 without it", unit="ms", pick=Pick.LOWEST),

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 from runtime.logs import get_logger
@@ -45,7 +46,18 @@ class OnDone(Protocol):
 class _Handshake:
     """One handshake. Only the thread touches its socket while it works on it."""
 
-    __slots__ = ("_plain", "client", "context", "descriptor", "is_watched", "on_done", "timer", "tls", "work")
+    __slots__ = (
+        "_plain",
+        "client",
+        "context",
+        "descriptor",
+        "is_at_work",
+        "is_over",
+        "is_watched",
+        "on_done",
+        "timer",
+        "tls",
+    )
 
     def __init__(self, plain: socket.socket, context: ssl.SSLContext, client: str, on_done: OnDone) -> None:
         self._plain = plain
@@ -56,7 +68,9 @@ class _Handshake:
         self.tls: ssl.SSLSocket | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.is_watched = False
-        self.work: asyncio.Future[None] | None = None
+        self.is_at_work = False
+        """True while the thread has it."""
+        self.is_over = False
 
     @property
     def has_client_gone(self) -> bool:
@@ -82,13 +96,51 @@ class _Handshake:
         """Close the socket, once the thread no longer works on it: otherwise the descriptor might
         already belong to another socket.
         """
-        if self.work is not None and not self.work.done():
-            self.work.add_done_callback(lambda _: self._close())
-        else:
-            self._close()
+        self.is_over = True
+        if not self.is_at_work:
+            (self._plain if self.tls is None else self.tls).close()
 
-    def _close(self) -> None:
-        (self._plain if self.tls is None else self.tls).close()
+    def leave_thread(self) -> None:
+        """The thread has done its step."""
+        self.is_at_work = False
+        if self.is_over:
+            self.close()
+
+
+class _StepThread:
+    """The thread that does steps of handshakes, one after the other. It starts with the first one.
+
+    Each step costs the loop one call: the futures of an executor cost it four, which a storm turns
+    into a delay of the clients that are served.
+    """
+
+    def __init__(self, on_step: Callable[[_Handshake, BaseException | None], None]) -> None:
+        """`on_step` is called on the loop, with the error of the step if it has one."""
+        self._loop = asyncio.get_running_loop()
+        self._on_step = on_step
+        self._steps: SimpleQueue[_Handshake | None] = SimpleQueue()
+        self._is_started = False
+
+    def take(self, handshake: _Handshake) -> None:
+        """Do its next step."""
+        if not self._is_started:
+            self._is_started = True
+            threading.Thread(target=self._run, name="tls-handshake", daemon=True).start()
+        handshake.is_at_work = True
+        self._steps.put(handshake)
+
+    def end(self) -> None:
+        """End the thread after the steps that it has. Nothing may be taken after this."""
+        self._steps.put(None)
+
+    def _run(self) -> None:
+        while (handshake := self._steps.get()) is not None:
+            error: BaseException | None = None
+            try:
+                handshake.advance()
+            except BaseException as failure:
+                error = failure
+            self._loop.call_soon_threadsafe(self._on_step, handshake, error)
 
 
 class TlsHandshakes:
@@ -97,10 +149,10 @@ class TlsHandshakes:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         # one thread: handshakes must not take CPU from clients that are served
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
+        self._thread = _StepThread(self._on_step)
         self._turns: HandshakeTurns[_Handshake] = HandshakeTurns()
-        self._work: asyncio.Future[None] | None = None
-        self._is_stopped = False
+        self._is_working = False
+        self._stopped: asyncio.Future[None] | None = None
         self.failed_count = 0
 
     def __len__(self) -> int:
@@ -135,34 +187,38 @@ class TlsHandshakes:
         self._work_on_next()
 
     def _work_on_next(self) -> None:
-        if self._work is not None or self._is_stopped:
+        if self._is_working or self._stopped is not None:
             return
         handshake = self._turns.next()
         if handshake is None:
             return
-        self._work = handshake.work = self._loop.run_in_executor(self._thread, handshake.advance)
-        self._work.add_done_callback(lambda work: self._on_worked(handshake, work))
+        self._is_working = True
+        self._thread.take(handshake)
 
-    def _on_worked(self, handshake: _Handshake, work: asyncio.Future[None]) -> None:
-        self._work = None
+    def _on_step(self, handshake: _Handshake, error: BaseException | None) -> None:
+        self._is_working = False
+        handshake.leave_thread()
         # it may have ended while the thread worked
         if handshake in self._turns:
             self._turns.waits_for_client(handshake)
-            self._take_result(handshake, work)
+            self._take_result(handshake, error)
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
         self._work_on_next()
 
-    def _take_result(self, handshake: _Handshake, work: asyncio.Future[None]) -> None:
+    def _take_result(self, handshake: _Handshake, error: BaseException | None) -> None:
         try:
-            work.result()
+            if error is not None:
+                raise error  # noqa: TRY301 (the thread's, sorted here)
         except ssl.SSLWantReadError:
             self._watch(handshake, self._loop.add_reader)
         except ssl.SSLWantWriteError:
             self._watch(handshake, self._loop.add_writer)
-        except (OSError, ValueError) as error:
-            self._fail(handshake, _reason(error))
-        except Exception as error:  # an error of this program
+        except (OSError, ValueError) as failure:
+            self._fail(handshake, _reason(failure))
+        except BaseException as failure:  # an error of this program
             note_death("tls handshake", client=handshake.client)
-            self._fail(handshake, _reason(error))
+            self._fail(handshake, _reason(failure))
         else:
             self._complete(handshake)
 
@@ -188,13 +244,13 @@ class TlsHandshakes:
 
     async def stop(self) -> None:
         """End those under way."""
-        self._is_stopped = True
+        self._stopped = self._loop.create_future()
         for handshake in self._turns.all:
             self._fail(handshake, "the server stops")
-        if self._work is not None:
-            await asyncio.wait([self._work])
-        self._thread.shutdown(wait=False)
+        if self._is_working:
+            await self._stopped
+        self._thread.end()
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)

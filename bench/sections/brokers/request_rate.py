@@ -10,7 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from bench.loads.payloads import payloads
 from bench.measuring.figures import percentile
@@ -49,14 +50,16 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                 plan.record("requests", f"one record, {name}", broker.side, usage, **values)
 
 
-def one_in_flight(broker: MeasuredBroker, topic: str, acks: int, count: int) -> tuple[dict[str, float], Usage]:
+def one_in_flight(
+    broker: MeasuredBroker, topic: str, acks: int, count: int, *, connect: Callable[[], socket.socket] | None = None
+) -> tuple[dict[str, float], Usage]:
     """Send this many requests to a separate topic; return the figures of a sample, and the broker's
-    use of CPU and memory.
+    use of CPU and memory. `connect` makes the connection, plaintext without it.
     """
     create_topic(broker.bootstrap_servers, topic)
     frame = prepared_request(topic, acks)
     warm_up_count = count // WARM_UP_SHARE
-    with connected(parse_host_port(broker.bootstrap_servers)) as connection:
+    with (connect or partial(connected, parse_host_port(broker.bootstrap_servers)))() as connection:
         _round_trips_ns(connection, frame, warm_up_count)
         with metered(broker.pid) as usage:
             taken_ns = _round_trips_ns(connection, frame, count)

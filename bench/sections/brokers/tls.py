@@ -3,8 +3,8 @@ encrypted.
 
 One broker of each product has a plaintext and a TLS listener, and the same load uses them in turns.
 Our plaintext figures of the same run show what encryption adds. Then it measures TLS connections
-that stay idle, a storm of wrong logins beside an application (`login_storm.py`), and a drain by two
-mirrors with both ends encrypted. Our mirror also logs in at both ends; MirrorMaker 2 does not.
+that stay idle, and a drain by two mirrors with both ends encrypted. Our mirror also logs in at both
+ends; MirrorMaker 2 does not. `login_storm.py` measures the same brokers in a storm.
 Certificates have keys on the curve P-256.
 """
 
@@ -38,7 +38,6 @@ from bench.peers.systems import (
     delete_topic_and_files,
     running,
 )
-from bench.sections.brokers import login_storm
 from bench.sections.mirrors.mirror import DRAINED, RECORD_BYTES, MirrorPair, stopped_mirror, watch_drain
 from cli.credentials.authority import PRIVATE, load_authority, make_authority, save_authority, write_file
 from cli.embedding.embedded import ENVIRONMENT_FILE
@@ -55,6 +54,7 @@ IDLE_CONNECTIONS: Final = 5_000
 DESCRIPTORS_SPARE: Final = 200
 PLAINTEXT, ENCRYPTED = "plaintext", "TLS"
 AUTHORITY, IDENTITY = "ca.pem", "broker.pem"
+USER, PASSWORD = "bench", "of the bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +79,38 @@ class SecuredPair:
 
 def measure(plan: Plan) -> None:
     """Measure all cases, and record the samples in the plan."""
-    certificates = plan.directory / "tls-certificates"
-    save_authority(make_authority("bench"), certificates)
-    identity = load_authority(certificates).issue(common_name="broker", uris=[], hosts=(LOOPBACK,))
-    write_file(certificates / IDENTITY, identity, mode=PRIVATE)
+    certificates = make_certificates(plan)
     with ExitStack() as started:
-        brokers = [started.enter_context(_broker(plan, side, certificates)) for side in plan.sides]
+        brokers = [started.enter_context(broker_with_listeners(plan, side, certificates)) for side in plan.sides]
         for repeat in range(plan.repeats):
             for kind in (PLAINTEXT, ENCRYPTED):
                 for listeners in brokers:
                     _throughput(plan, listeners, kind, certificates, f"tls-{kind.lower()}-{repeat}")
     for side in plan.sides:
-        with _broker(plan, side, certificates, name="idle") as listeners:
+        with broker_with_listeners(plan, side, certificates, name="idle") as listeners:
             _idle_connections(plan, listeners, certificates)
-    for side in plan.sides:
-        with _broker(plan, side, certificates, name="storm", has_logins=True) as listeners:
-            login_storm.measure(plan, listeners.broker, listeners.encrypted, certificates / AUTHORITY)
     for side in plan.sides:
         pair_of_side = _antipode_pair if side is Side.ANTIPODE else _kafka_pair
         with pair_of_side(plan.directory / f"tls-mirror-{side}", certificates) as secured:
             _drain(plan, secured)
 
 
-def _broker(
+def make_certificates(plan: Plan) -> Path:
+    """The directory with the authority and the brokers' key and certificate."""
+    certificates = plan.directory / "tls-certificates"
+    if not certificates.exists():
+        save_authority(make_authority("bench"), certificates)
+        identity = load_authority(certificates).issue(common_name="broker", uris=[], hosts=(LOOPBACK,))
+        write_file(certificates / IDENTITY, identity, mode=PRIVATE)
+    return certificates
+
+
+def broker_with_listeners(
     plan: Plan, side: Side, certificates: Path, *, name: str = "load", has_logins: bool = False
 ) -> AbstractContextManager[Listeners]:
+    """A new broker of a product; with `has_logins`, the clients of its TLS listener log in as
+    `USER`.
+    """
     start = _antipode_broker if side is Side.ANTIPODE else _kafka_broker
     return start(plan.directory / f"tls-{name}-{side}", certificates, has_logins=has_logins)
 
@@ -125,7 +132,7 @@ def _logins(listener: str, *, has_logins: bool) -> dict[str, str]:
     if not has_logins:
         return {}
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    line = f'{module} required user_{login_storm.USER}="{login_storm.PASSWORD}";'
+    line = f'{module} required user_{USER}="{PASSWORD}";'
     prefix = f"listener.name.{listener}"
     return {f"{prefix}.sasl.enabled.mechanisms": "PLAIN", f"{prefix}.plain.sasl.jaas.config": line}
 

@@ -9,7 +9,7 @@ or of a token. A listener without SASL answers ILLEGAL_SASL_STATE. Versions: 0 t
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -19,6 +19,7 @@ from broker.authentication.core.sasl_login import Answer
 from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
+from wire.protocol.schemas import encode
 from wire.protocol.streams.frames import decode_request_body
 
 API_KEY = 36
@@ -34,18 +35,29 @@ def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
     """Answer a SaslAuthenticate request."""
     session = exchange.connection.sasl
     if session is None:
-        exchange.reply(_response(exchange, _NO_SASL))
+        exchange.reply(_response(exchange.header.api_version, _NO_SASL))
         return
     answer = session.authenticate(bytes(decode_request_body(frame, exchange.header).auth_bytes))
-    entity = _response(exchange, answer)
     if answer.is_refused:
-        session.refuse(answer, partial(exchange.reply, entity))
+        session.refuse(answer, partial(_reply_refusal, exchange, answer))
     else:
-        exchange.reply(entity)
+        exchange.reply(_response(exchange.header.api_version, answer))
 
 
-def _response(exchange: Exchange, answer: Answer) -> Any:
-    return builder(API_KEY, exchange.header.api_version).response(
+def _reply_refusal(exchange: Exchange, answer: Answer) -> None:
+    body = _refusal_body(exchange.header.api_version, answer)
+    exchange.count_errors([answer.error])
+    exchange.reply_body([body], body_size=len(body))
+
+
+# cached: those who try passwords at a rate get the same few answers, and others wait meanwhile
+@lru_cache(maxsize=32)
+def _refusal_body(version: int, answer: Answer) -> bytes:
+    return encode(_response(version, answer))
+
+
+def _response(version: int, answer: Answer) -> Any:
+    return builder(API_KEY, version).response(
         error_code=answer.error,
         error_message=answer.reason or None,
         auth_bytes=answer.message,

@@ -61,6 +61,12 @@ class DelegationTokens:
         """The HMAC of a token."""
         return token_hmac(self._secret, token_id)
 
+    def derived_secret(self, purpose: bytes) -> bytes | None:
+        """A secret for another purpose that all brokers with the same key share; None without the
+        key.
+        """
+        return hmac.digest(self._secret.encode(), purpose, "sha256") if self._secret else None
+
     def by_hmac(self, token: bytes) -> DelegationToken | None:
         """The token with this HMAC."""
         if self._by_hmac is None:

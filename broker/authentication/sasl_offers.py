@@ -13,8 +13,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 
+from broker.authentication.core.invented_credentials import CredentialForm, invented_salt, usual_form
 from broker.authentication.core.oauth_bearer import OauthBearerExchange
 from broker.authentication.core.sasl_login import SaslOffer
 from broker.authentication.core.sasl_mechanisms import (
@@ -46,6 +48,8 @@ JAAS: Final = "sasl.jaas.config"
 SESSION_MS: Final = "connections.max.reauth.ms"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
+LOOKED_AT_MAX: Final = 1000
+"""Stored credentials that show the usual form: with all of many users, the loop would wait."""
 _USER_PREFIX: Final = "user_"
 _NONCE_BYTES: Final = 24
 _MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}
@@ -60,11 +64,22 @@ class ScramUsers:
 
     def __init__(self, tokens: DelegationTokens | None = None) -> None:
         self._stored: Mapping[str, Mapping[str, str]] = {}
+        self._forms: dict[str, CredentialForm] = {}
         self.tokens = tokens or DelegationTokens()
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> None:
         """Replace the credentials, by user and mechanism, in ZooKeeper's form."""
         self._stored = stored
+        self._forms = {}
+
+    def usual_form(self, mechanism: str) -> CredentialForm:
+        """The form that most stored credentials of the mechanism have."""
+        form = self._forms.get(mechanism)
+        if form is None:
+            having = (name for name, credentials in self._stored.items() if mechanism in credentials)
+            found = (self._credential({}, mechanism, name) for name in islice(having, LOOKED_AT_MAX))
+            form = self._forms[mechanism] = usual_form(one for one in found if one is not None)
+        return form
 
     @property
     def stored(self) -> Mapping[str, Mapping[str, str]]:
@@ -156,11 +171,17 @@ def _mechanism(
     if name == PLAIN:
         return partial(PlainExchange, _passwords(options))
     look_up = partial(users.login, _own_credential(name, options))
-    # one secret for each process: an unknown name must get the same salt each time
-    secret = secrets.token_bytes(32)
+    # an unknown name must get the same salt each time, and from each broker where brokers share a
+    # secret
+    secret = users.tokens.derived_secret(b"salts of unknown names") or secrets.token_bytes(32)
+
+    def invent(user: str, is_token: bool) -> tuple[bytes, int]:
+        # brokers make the credentials of tokens and of their own user themselves
+        form = CredentialForm() if is_token else users.usual_form(name)
+        return invented_salt(name, user, secret=secret, form=form), form.iterations
 
     def begin() -> Mechanism:
-        return ScramExchange(name, look_up, nonce=secrets.token_urlsafe(_NONCE_BYTES), secret=secret)
+        return ScramExchange(name, look_up, nonce=secrets.token_urlsafe(_NONCE_BYTES), invent=invent)
 
     return begin
 

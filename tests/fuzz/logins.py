@@ -49,7 +49,7 @@ def run(data: bytes) -> None:
         mechanisms={
             "PLAIN": lambda: PlainExchange({"user": "pencil"}),
             MECHANISM: lambda: ScramExchange(
-                MECHANISM, lambda *_: (_credential(), Login("user")), nonce="server", secret=b"s"
+                MECHANISM, lambda *_: (_credential(), Login("user")), nonce="server", invent=lambda *_: (b"salt", 4096)
             ),
             "OAUTHBEARER": lambda: OauthBearerExchange(_check_token),
         },

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from wire.rules.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredential, hashed, signed
+from wire.rules.scram import ScramCredential, hashed, signed
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -62,6 +62,10 @@ ScramLookUp = Callable[[str, str, bool], tuple[ScramCredential, Login] | None]
 """Returns the credential for a mechanism, and the login that it gives: (mechanism, name, True for a
 delegation token).
 """
+Invention = Callable[[str, bool], tuple[bytes, int]]
+"""Returns the salt and the iterations that an unknown name gets: (name, True for a delegation
+token).
+"""
 
 
 class PlainExchange:
@@ -91,16 +95,16 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """SCRAM: two messages. An unknown name gets a salt too, the same one each time, so that the
-    first answer does not show which names exist.
+    """SCRAM: two messages. An unknown name gets a salt and a count of iterations too
+    (`invented_credentials.py`), so that the first answer does not show which names exist.
     """
 
-    def __init__(self, mechanism: str, look_up: ScramLookUp, *, nonce: str, secret: bytes) -> None:
-        """`nonce` is random and new for each exchange; `secret` belongs to the process."""
+    def __init__(self, mechanism: str, look_up: ScramLookUp, *, nonce: str, invent: Invention) -> None:
+        """`nonce` is random and new for each exchange."""
         self._mechanism = mechanism
         self._look_up = look_up
         self._nonce = nonce
-        self._secret = secret
+        self._invent = invent
         self._name = ""
         self._credential: ScramCredential | None = None
         self._login = Login("")
@@ -130,8 +134,8 @@ class ScramExchange:
         known = self._look_up(self._mechanism, self._name, is_token)
         if known is not None:
             self._credential, self._login = known
-        # an unknown name gets a salt as well, so that a client cannot find out which names exist
-        salt, iterations = self._invented_salt(), ITERATIONS_MIN
+        # invented for a known name as well: both take the same time
+        salt, iterations = self._invent(self._name, is_token)
         if self._credential is not None:
             salt, iterations = self._credential.salt, self._credential.iterations
         self._nonce = found["nonce"] + self._nonce
@@ -161,9 +165,6 @@ class ScramExchange:
             raise self._refused()
         ours = signed(self._mechanism, self._credential.server_key, exchange)
         return Step(b"v=" + base64.b64encode(ours), self._login)
-
-    def _invented_salt(self) -> bytes:
-        return signed(self._mechanism, self._secret, self._name.encode())[:SALT_BYTES]
 
     def _refused(self) -> LoginRefused:
         return LoginRefused(

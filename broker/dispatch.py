@@ -26,6 +26,7 @@ from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
 from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import EntityHandler, Handler, advertised_versions, request_label
+from broker.metadata.request_context import FORWARDED_CLIENT_ID
 from broker.metrics import BrokerMetrics
 from broker.network.admin_audit import audit_refusal, audit_request
 from broker.network.busy_time import BusyTime
@@ -119,6 +120,14 @@ class Dispatcher:
             # connection
             exchange.request = decode_request_body(frame, header)
             self._fail(exchange)
+
+    def is_exempt(self, exchange: Exchange) -> bool:
+        """True when no quota concerns the request."""
+        connection = exchange.connection
+        if self.quotas.is_exempt(connection.client_software, connection.principal):
+            return True
+        # the broker that forwards a request has charged its client: once, as if it led the topic
+        return exchange.header.client_id == FORWARDED_CLIENT_ID and self._authorizer.trusts(exchange.context)
 
     def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         """Run the coroutine, which sends the answer; it is cancelled when the client

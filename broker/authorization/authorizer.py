@@ -121,9 +121,11 @@ class Authorizer:
         """The links to which a mirror's principal is limited; None if it is not limited."""
         return self._scopes.get(str(context.principal)) if self._scopes else None
 
-    def _is_trusted(self, context: Asking) -> bool:
+    def trusts(self, context: Asking) -> bool:
+        """True for a request that a broker forwards; never without an authorizer."""
         return (
-            context.client_id == FORWARDED_CLIENT_ID
+            self.is_enabled
+            and context.client_id == FORWARDED_CLIENT_ID
             and self.mirror_scope(context) is None
             and self.verdict(context, CLUSTER_ACTION).is_allowed
         )
@@ -144,7 +146,7 @@ class Authorizer:
         """Return the checks that the principal does not pass. With `is_logged` false, a denial is
         part of a filter and is neither logged nor counted.
         """
-        if not self.is_enabled or self._is_trusted(context):
+        if not self.is_enabled or self.trusts(context):
             return set()
         verdicts = {check: self.verdict(context, check) for check in checks}
         denied = {check for check, verdict in verdicts.items() if not verdict.is_allowed}
@@ -160,7 +162,7 @@ class Authorizer:
 
     def may_any(self, context: Asking, operation: Operation, resource_type: ResourceType) -> bool:
         """True if the principal may do it with at least one resource of the type (KIP-679)."""
-        if not self.is_enabled or self._is_trusted(context):
+        if not self.is_enabled or self.trusts(context):
             return True
         self._follow_image()
         requester = Requester(context.principal, context.client_host)

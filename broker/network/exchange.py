@@ -33,10 +33,6 @@ THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1  # the field has 32 bits
 class RequestQuotas(Protocol):
     """The broker's client quotas, as an exchange uses them."""
 
-    def is_exempt(self, client_software: str, principal: Principal) -> bool:
-        """True for clients that no quota concerns."""
-        ...
-
     def used_time(self, client: QuotaClient, used_ns: int) -> float:
         """Charge the time; the throttle time in ms."""
         ...
@@ -58,6 +54,10 @@ class ExchangeOwner(Protocol):
     @property
     def metrics(self) -> Mapping[int, ApiMetrics]:
         """Metrics by API key."""
+        ...
+
+    def is_exempt(self, exchange: Exchange) -> bool:
+        """True when no quota concerns the request."""
         ...
 
     def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
@@ -165,8 +165,8 @@ class Exchange:
 
     @property
     def is_exempt(self) -> bool:
-        """True when no quota concerns this client."""
-        return self._dispatcher.quotas.is_exempt(self.connection.client_software, self.connection.principal)
+        """True when no quota concerns the request."""
+        return self._dispatcher.is_exempt(self)
 
     @property
     def quota_client(self) -> QuotaClient:

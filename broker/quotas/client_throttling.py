@@ -4,7 +4,8 @@ The quotas come with the image, so a change applies to the next request. Each br
 itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are not throttled where
 clients are anonymous: replication must not wait behind clients, and a mirror has a byte rate of its
 own. If clients have principals, a program's name exempts it from nothing: any client can claim the
-name, and an operator can give the principal of a mirror its own quota.
+name, and an operator can give the principal of a mirror its own quota. A request that a broker
+forwards for its client was charged there (`Dispatcher.is_exempt`).
 `broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.throttle_time_ms`
 (`broker/network/exchange.py`).
 """

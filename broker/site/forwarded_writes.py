@@ -4,7 +4,9 @@ their results come back.
 Used by `broker/handlers/records/role_moves.py` for requests that waited while the active role
 moved. The records keep their bytes, so the leaders there recognise what an idempotent producer
 repeats. A leader that does not answer may have written the records: its partitions get
-REQUEST_TIMED_OUT, and the client sends the records again.
+REQUEST_TIMED_OUT, and the client sends the records again. The former site has checked the client's
+rights; if the other site does not accept this broker's principal, the client is refused as by a
+broker that forwards nothing, because the failure is not the client's.
 """
 
 from __future__ import annotations
@@ -92,11 +94,23 @@ class ForwardedWrites:
         answered = [] if answer is None else [one for topic in answer.topics for one in topic.partitions]
         if len(answered) != len(places):
             return _failed(request, places, ErrorCode.request_timed_out)
-        return dict(zip(places, answered, strict=True))
+        if any(one.error_code == ErrorCode.topic_authorization_failed for one in answered):
+            log.warning(
+                "writes may not be forwarded: this broker's principal needs ClusterAction at the other site",
+                to=str(address),
+            )
+        return {place: _of_client(one) for place, one in zip(places, answered, strict=True)}
 
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.close()
+
+
+def _of_client(result: PartitionProduced) -> PartitionProduced:
+    """The result for the client. A refusal of this broker's principal has written nothing."""
+    if result.error_code != ErrorCode.topic_authorization_failed:
+        return result
+    return PartitionProduced(result.partition_index, ErrorCode.not_leader_or_follower)
 
 
 def topic_name(image: ClusterImage, topic: TopicRecords | TopicProduced) -> str:

@@ -120,3 +120,18 @@ async def test_the_outcome_of_a_lost_answer_is_unknown(writes: ForwardedWrites) 
         broker.on(API_KEY, lose, VERSIONS)
         found = await writes.results(image({FIRST: broker}, {0: FIRST}), request(0))
     assert [one.error_code for one in found[0].partitions] == [ErrorCode.request_timed_out]
+
+
+async def test_a_refusal_of_the_broker_is_not_passed_on_as_one_of_the_client(writes: ForwardedWrites) -> None:
+    async with ScriptedBroker() as broker:
+
+        async def refuse(request: Any, *given: Any) -> Any:
+            answer = written(request, *given)
+            for topic in answer["responses"]:
+                for partition in topic["partition_responses"]:
+                    partition["error_code"] = ErrorCode.topic_authorization_failed
+            return answer
+
+        broker.on(API_KEY, refuse, VERSIONS)
+        found = await writes.results(image({FIRST: broker}, {0: FIRST}), request(0))
+    assert [one.error_code for one in found[0].partitions] == [ErrorCode.not_leader_or_follower]

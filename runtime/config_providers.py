@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from runtime.configuration import ConfigurationError, read_properties
 
@@ -23,10 +23,15 @@ PROVIDERS: Final = "config.providers"
 _PLACE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 
-Provider = Callable[[str, str], str]
-"""Maps a path (may be empty) and a name to the value. Raises LookupError, OSError or
-ConfigurationError if there is no value.
-"""
+
+class Provider(NamedTuple):
+    """`read` maps a path (may be empty) and a name to the value; LookupError, OSError, ValueError
+    or ConfigurationError if there is none. `form` is what its references look like.
+    """
+
+    read: Callable[[str, str], str]
+    form: str
+    needs_path: bool = True
 
 
 def _from_file(path: str, name: str) -> str:
@@ -41,12 +46,15 @@ def _from_environment(_: str, name: str) -> str:
     return os.environ[name]
 
 
-_ALWAYS: Final[Mapping[str, Provider]] = {"file": _from_file, "directory": _from_directory, "env": _from_environment}
+_FILE: Final = Provider(_from_file, "${file:PATH:KEY} of a properties file")
+_DIRECTORY: Final = Provider(_from_directory, "${directory:PATH:NAME} of a file in a directory")
+_ENVIRONMENT: Final = Provider(_from_environment, "${env:NAME} of an environment variable", needs_path=False)
+_ALWAYS: Final[Mapping[str, Provider]] = {"file": _FILE, "directory": _DIRECTORY, "env": _ENVIRONMENT}
 
 _KNOWN: Mapping[str, Provider] = {
-    f"{_PACKAGE}.FileConfigProvider": _from_file,
-    f"{_PACKAGE}.DirectoryConfigProvider": _from_directory,
-    f"{_PACKAGE}.EnvVarConfigProvider": _from_environment,
+    f"{_PACKAGE}.FileConfigProvider": _FILE,
+    f"{_PACKAGE}.DirectoryConfigProvider": _DIRECTORY,
+    f"{_PACKAGE}.EnvVarConfigProvider": _ENVIRONMENT,
 }
 
 
@@ -74,8 +82,21 @@ def _replace(key: str, providers: Mapping[str, Provider], found: re.Match[str]) 
     provider = providers.get(found[1])
     if provider is None:
         return found[0]
+    if provider.needs_path and not found[2]:
+        raise ConfigurationError(key, found[0], f"the path or the name is missing; accepted: {provider.form}")
     try:
-        return provider(found[2] or "", found[3])
-    except (LookupError, OSError, ConfigurationError) as error:
-        why = f"{found[3]} does not exist" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationError(key, found[0], f"a provider path and key that can be read ({why})") from error
+        return provider.read(found[2] or "", found[3])
+    except (LookupError, OSError, ValueError, ConfigurationError) as error:
+        accepted = f"{_reason(error, found[2], found[3])}; accepted: {provider.form}"
+        raise ConfigurationError(key, found[0], accepted) from error
+
+
+def _reason(error: Exception, path: str | None, name: str) -> str:
+    """The reason, without any content of the place that was read."""
+    if isinstance(error, KeyError):
+        return f"{path} has no key {name}" if path else f"the environment has no variable {name}"
+    if isinstance(error, ConfigurationError):
+        return f"{error.value}: {error.accepted}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: the file cannot be read ({error.strerror})"
+    return f"{path}/{name}: the file is no text in UTF-8"

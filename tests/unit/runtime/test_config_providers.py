@@ -74,3 +74,29 @@ def test_a_missing_provider_or_value_is_named_with_its_key(given: dict[str, str]
     with pytest.raises(ConfigurationError) as refused:
         looked_up(given)
     assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("${file:DIR/none:key}", "DIR/none: the file cannot be read (No such file or directory)"),
+        ("${file:DIR/secrets:other}", "DIR/secrets has no key other"),
+        ("${file:DIR:key}", "DIR: the file cannot be read (Is a directory)"),
+        ("${file:DIR/secrets}", "the path or the name is missing"),
+        ("${directory:DIR:none}", "DIR/none: the file cannot be read (No such file or directory)"),
+        ("${directory:DIR/secrets:key}", "DIR/secrets/key: the file cannot be read (Not a directory)"),
+        ("${directory:DIR:binary}", "DIR/binary: the file is no text in UTF-8"),
+        ("${env:NOT_SET_ANYWHERE}", "the environment has no variable NOT_SET_ANYWHERE"),
+    ],
+)
+def test_the_error_names_the_place_and_the_form_and_repeats_nothing_secret(
+    tmp_path: Path, reference: str, reason: str
+) -> None:
+    (tmp_path / "secrets").write_text("key=planted\n", encoding="utf-8")
+    (tmp_path / "binary").write_bytes(b"planted \xff")
+    value = reference.replace("DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError) as refused:
+        looked_up({"sasl.jaas.config": f'password="{value}" other="planted"'})
+    assert refused.value.value == value
+    assert refused.value.accepted.startswith(f"{reason.replace('DIR', str(tmp_path))}; accepted: ${{")
+    assert "planted" not in str(refused.value)

@@ -62,7 +62,7 @@ def run(data: bytes) -> None:
         offsets = [header.base_offset for header in read_all(log)]
         assert offsets == sorted(offsets)
         end = log.log_end_offset
-        log.append_as_leader(batch([b"next"]), leader_epoch=2**30, now_ms=NOW_MS)
+        log.append_as_leader(batch([b"next"]), leader_epoch=2**31 - 1, now_ms=NOW_MS)
         assert log.log_end_offset == end + 1
     finally:
         abandon_opened_logs()

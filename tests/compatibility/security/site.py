@@ -95,6 +95,9 @@ def secured_site(directory: Path) -> Iterator[SecuredSite]:
     client = "listener.name.client"
     configs = {
         "listeners": listeners,
+        # all clients have one address, and those with wrong certificates try without a pause: the
+        # broker would refuse the others (the listener between brokers refuses none)
+        "antipode.failed.logins.max": "0",
         "advertised.listeners": listeners,
         "listener.security.protocol.map": "CLIENT:SASL_SSL,LINK:SASL_SSL,MUTUAL:SSL",
         "listener.name.mutual.ssl.client.auth": "required",

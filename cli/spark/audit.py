@@ -89,6 +89,14 @@ def run(
                 audit.run()
     if output is OutputFormat.JSON:
         print_json({"state": str(state), "sites": sorted(sites)})
+    else:
+        counted = " and ".join(sorted(sites))
+        console.print(
+            f"counted the records of {counted} into {state}; `antipode audit report {name} --state {state}` judges them",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 @app.command()

@@ -133,6 +133,7 @@ def test_the_commands_run_and_judge_an_audit(sites: EmbeddedSites, tmp_path: Pat
     assert ended("report", "a-b").returncode == 1
     done = ended("run", "a-b", "--once", "--topics", DATA)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("counted the records of a and b into")
     done = ended("report", "a-b", "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     totals = {one["tier"]: one["records"] for one in json.loads(done.stdout)["totals"]}

@@ -70,10 +70,12 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Sequence[bytes]:
-    """Each file, with a piece of it replaced."""
-    return [
+    """Each file, with a piece of it replaced, and what once showed a defect."""
+    replaced = [
         bytes((index, kept)) + content
         for index in range(len(_files()))
         for kept in (0, 90, 255)
         for content in (b"\0" * 30, b"\xff" * 8)
     ]
+    # a leader epoch of 1,313,776,128, which no checksum covers
+    return [*replaced, b"\x08\xa2NN\xa2"]

@@ -1,7 +1,9 @@
 """CreateAcls: forwarded to the active controller, which stores ACLs and sends them to every broker.
 
 Behaviour: each ACL has a separate result; an existing ACL is not an error. The answer is sent when
-the live brokers have received the change. Without an authorizer SECURITY_DISABLED for each.
+the live brokers have received the change. Without an authorizer SECURITY_DISABLED for each. A
+standby hands the request on to the active site (`broker/site/followed_site.py`), and answers
+POLICY_VIOLATION for each if that site does not answer.
 Versions: 1 to 3.
 """
 
@@ -14,8 +16,11 @@ from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import ask_followed_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.acls import (
@@ -40,7 +45,9 @@ Outcome = tuple[ErrorCode, str | None]
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
     authorizer: Authorizer
+    cluster: Cluster
     controller: ControllerClient
 
 
@@ -49,7 +56,13 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     outcomes: list[Outcome] = [(ErrorCode.security_disabled, NO_AUTHORIZER)] * len(request.creations)
     if doors.authorizer.is_enabled:
-        outcomes = await _create(doors, request.creations)
+        followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request)
+        if followed.answer is not None:
+            return followed.answer
+        if followed.refusal:
+            outcomes = [(ErrorCode.policy_violation, followed.refusal)] * len(request.creations)
+        else:
+            outcomes = await _create(doors, request.creations)
     results = [build.part("AclCreationResult", error_code=code, error_message=message) for code, message in outcomes]
     return build.response(results=tuple(results))
 

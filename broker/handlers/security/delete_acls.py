@@ -1,7 +1,8 @@
 """DeleteAcls: forwarded to the active controller, which removes the ACLs that match the filters.
 
 Behaviour: each filter is answered with the ACLs that it removed, when the live brokers have
-received the change. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
+received the change. Without an authorizer SECURITY_DISABLED for each. At a standby as CreateAcls.
+Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER, filter_of
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import ask_followed_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.acls import AclFilter
@@ -28,7 +32,9 @@ MAX_VERSION = 3
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
     authorizer: Authorizer
+    cluster: Cluster
     controller: ControllerClient
 
 
@@ -37,6 +43,12 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     if not doors.authorizer.is_enabled:
         refused = _result(build, ErrorCode.security_disabled, NO_AUTHORIZER)
+        return build.response(filter_results=(refused,) * len(request.filters))
+    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request)
+    if followed.answer is not None:
+        return followed.answer
+    if followed.refusal:
+        refused = _result(build, ErrorCode.policy_violation, followed.refusal)
         return build.response(filter_results=(refused,) * len(request.filters))
     filters = [_filter(entity) for entity in request.filters]
     wanted = [one for one in filters if isinstance(one, AclFilter)]

@@ -1,7 +1,8 @@
 """DescribeAcls: the ACLs that match a filter.
 
 Behaviour: from this broker's image, so a change is visible as soon as the controller has sent it to
-this broker. Without an authorizer SECURITY_DISABLED. Versions: 1 to 3.
+this broker. Without an authorizer SECURITY_DISABLED. A standby shows the active site's, and its own
+if that site does not answer (`broker/site/followed_site.py`). Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from broker.authorization.authorizer import Authorizer
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import ask_followed_site
 from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 
 API_KEY = 29
@@ -27,6 +30,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
     authorizer: Authorizer
     cluster: Cluster
 
@@ -51,6 +55,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     if not doors.authorizer.is_enabled:
         return build.response(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, resources=())
+    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request)
+    if followed.answer is not None:
+        return followed.answer
     try:
         wanted = filter_of(request)
     except ValueError as error:

@@ -1,0 +1,54 @@
+"""Requests about ACLs that reach a standby from software other than Antipode's: the active site
+answers them.
+
+Clients see the brokers of both sites as one cluster, and Kafka's tools send requests about ACLs to
+any of them. A mirror carries the active site's ACLs to the standby, never the other way: a change
+that one of these tools made at the standby would be acknowledged and hold nowhere until a failover.
+Antipode's own tools and mirrors name the site, so they change the site that they ask.
+
+Callers: the handlers of CreateAcls, DeleteAcls and DescribeAcls.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.site.active_site import ActiveSite
+from wire.rules.links import is_stand_in
+
+
+class Followed(NamedTuple):
+    """The answer of the active site; `refusal` says why a change must be refused without one. None
+    and an empty text: this site answers.
+    """
+
+    answer: Any | None = None
+    refusal: str = ""
+
+
+def followed_site(image: ClusterImage) -> str | None:
+    """The other site that is active for every routed link of this one; None without such a site."""
+    links = [link for link in image.links.values() if link.is_routed]
+    if any(is_stand_in(link) for link in links):
+        return None
+    sites = {link.active_site for link in links}
+    return next(iter(sites)) if len(sites) == 1 and image.site not in sites else None
+
+
+async def ask_followed_site(
+    active_site: ActiveSite, image: ClusterImage, context: RequestContext, request: Any
+) -> Followed:
+    """Hand the request on if another site must answer it."""
+    site = None if context.is_own_tool or context.is_forwarded else followed_site(image)
+    if site is None:
+        return Followed()
+    answer = await active_site.ask_site(image, site, context, request)
+    if answer is not None:
+        return Followed(answer)
+    refusal = (
+        f"the ACLs of site {image.site} follow those of site {site}, which does not answer: "
+        f"`antipode acls` changes those of site {image.site} alone"
+    )
+    return Followed(refusal=refusal)

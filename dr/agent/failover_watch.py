@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
-from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates
+from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates, failover_times_ms
 from dr.agent.core.silences import Silences
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
@@ -254,7 +254,7 @@ class FailoverWatch:
         return closed_gates(
             record,
             evidence,
-            failovers_at_ms=[promotion.accounted_at_ms for promotion in evidence.promotions],
+            failovers_at_ms=failover_times_ms(evidence),
             now_ms=self._clock.now_ms(),
             is_copy_complete=is_copy_complete,
             out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],

@@ -109,6 +109,7 @@ class Accounting:
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             differences=playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
+            is_planned=playbook.is_planned,
             access=access_loss(evidence.access, has_all=playbook.source.is_access_carried),
             groups=group_loss(
                 source_groups,

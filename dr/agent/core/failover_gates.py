@@ -16,7 +16,7 @@ Invariants (the tests' names carry the letters):
     G-b  no failover before the active site was lost for a whole lease without a break
     G-c  no failover of a copy that is incomplete, on which no mirror has reported since the last
          change of direction, or that lacks more than the link allows
-    G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`
+    G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`; planned moves do not count
     G-f  no failover before the active site has reported, in this epoch, that the standby protects it
          (F16: not during the first copy, nor right after a change of direction)
     G-e  no failover of a sync link while a broker of the active site is marked out of sync
@@ -117,6 +117,13 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
     return Loss(state=LossState.SILENT, reason=f"{active} has been silent")
 
 
+def failover_times_ms(evidence: SiteEvidence) -> list[int]:
+    """When the link failed over (Unix ms), without planned moves: those say nothing about a site
+    that is lost again and again.
+    """
+    return [promotion.accounted_at_ms for promotion in evidence.promotions if not promotion.is_planned]
+
+
 def closed_gates(
     record: LinkRecord,
     evidence: SiteEvidence,
@@ -128,7 +135,7 @@ def closed_gates(
 ) -> list[str]:
     """The reasons, in sentences, why only a person may promote the standby; none when it may be
     promoted. `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
-    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms;
+    `failovers_at_ms`: Unix ms of the link's former unplanned failovers; `now_ms`: Unix ms;
     `is_copy_complete`: the active site has reported in this epoch that the standby protects it.
     """
     first_copy = f"the first copy at {evidence.site} was not complete yet in epoch {record.epoch}"

@@ -35,6 +35,7 @@ def account(
     peer_seen_at_ms: int = UNKNOWN,
     differences: Differences = SAME,
     leader_epoch_floor: int = 0,
+    is_planned: bool = False,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
     own last report.
@@ -74,6 +75,7 @@ def account(
         access=access,
         unprotected=tuple(topic.reason for topic in topics),
         leader_epoch_floor=leader_epoch_floor,
+        is_planned=is_planned,
     )
 
 

@@ -124,6 +124,13 @@ class FailoverPlaybook:
         return self.source.is_fence_proven or is_fence_stored
 
     @property
+    def is_planned(self) -> bool:
+        """True for a switchover whose fence this run has proven. A run that finishes the failover
+        of another run does not know how that one began.
+        """
+        return self._policy.is_switchover and self.source.is_fence_proven
+
+    @property
     def wants_source(self) -> bool:
         """False between this run's raise and its promotion, when the source is fenced and only the
         target decides the next step.

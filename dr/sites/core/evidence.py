@@ -137,6 +137,8 @@ class Promotion(Struct, frozen=True, kw_only=True):
     kept_below: Mapping[TopicPartition, int]
     """Partitions that the account does not know are left out."""
     accounted_at_ms: int = UNKNOWN
+    is_planned: bool = False
+    """True for a switchover that fenced the former active site."""
 
 
 class SiteEvidence(Struct, frozen=True, kw_only=True):

@@ -164,6 +164,10 @@ class LossAccount(Struct, frozen=True, kw_only=True):
     """
     transactions_problem: str = ""
     """Why it is not known which transactions are torn."""
+    is_planned: bool = False
+    """True for a switchover that fenced the former active site; also False in accounts of earlier
+    releases.
+    """
 
     @property
     def transaction_sentences(self) -> list[str]:
@@ -227,6 +231,7 @@ class LossAccount(Struct, frozen=True, kw_only=True):
             to_site=self.to_site,
             leader_epoch_floor=self.leader_epoch_floor,
             accounted_at_ms=self.accounted_at_ms,
+            is_planned=self.is_planned,
             kept_below={
                 TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
                 for item in self.partitions

@@ -353,6 +353,7 @@ class Operator:
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             differences=self.playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
+            is_planned=self.playbook.is_planned,
             access=access_loss(evidence.access, has_all=self.playbook.source.is_access_carried),
             groups=group_loss(
                 source.groups() if source.is_up else self.playbook.source.groups,

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dr.agent.core.failover_gates import FAILOVERS_MAX, PERIOD_MS, LossState, LossWatch, Views, closed_gates
-from dr.sites.core.evidence import PartitionPosition, SiteEvidence
+from dr.agent.core.failover_gates import (
+    FAILOVERS_MAX,
+    PERIOD_MS,
+    LossState,
+    LossWatch,
+    Views,
+    closed_gates,
+    failover_times_ms,
+)
+from dr.sites.core.evidence import PartitionPosition, Promotion, SiteEvidence
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
@@ -152,6 +160,14 @@ def test_g_d_a_link_that_has_failed_over_again_and_again_waits_for_a_person() ->
     found = evidence({KEY: COPY})
     assert gates(found, failovers=lately) == ["the link has failed over 2 times within the last hour"]
     assert gates(found, failovers=(*lately[:-1], NOW_MS - PERIOD_MS)) == []
+
+
+def test_g_d_planned_moves_do_not_count() -> None:
+    lost = Promotion(epoch=2, to_site="a", leader_epoch_floor=1, kept_below={}, accounted_at_ms=NOW_MS - 3)
+    moves = tuple(replace(lost, epoch=3 + number, is_planned=True) for number in range(FAILOVERS_MAX))
+    found = evidence({KEY: COPY}, promotions=(lost, *moves))
+    assert failover_times_ms(found) == [NOW_MS - 3]
+    assert gates(found, failovers=tuple(failover_times_ms(found))) == []
 
 
 def test_g_e_a_sync_link_waits_for_a_person_while_its_active_site_was_out_of_sync() -> None:

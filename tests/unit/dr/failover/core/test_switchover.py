@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from dr.failover.core.steps import FailoverPolicy, Step
+from dr.sites.core.loss import LossAccount
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 from wire.control.cluster_pb2 import LinkPhase
 
@@ -33,6 +34,20 @@ def test_a_switchover_loses_nothing() -> None:
     assert Operator(link, policy=SWITCHOVER).run().step is Step.DONE
     assert link.b.partitions[KEY].log == link.a.partitions[KEY].log
     assert link.b.accounts[2].loses_nothing
+    # read back, as a later failover does that counts those before it
+    assert LossAccount.from_json(link.b.accounts[2].to_json()).promotion.is_planned
+
+
+def test_a_failover_that_a_switchover_finishes_is_not_planned() -> None:
+    link = link_with_records()
+    link.a.is_up = False
+    for step in Operator(link).steps():
+        if step is Step.ACCOUNT:
+            break
+    link.b.accounts.clear()
+    link.a.is_up = True
+    assert Operator(link, policy=SWITCHOVER).run().step is Step.DONE
+    assert not link.b.accounts[2].promotion.is_planned
 
 
 def test_f_i_a_switchover_from_a_silent_site_is_refused() -> None:

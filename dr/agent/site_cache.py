@@ -45,6 +45,13 @@ PAUSE_MAX_S = 0.5
 refresh would otherwise find a few of them.
 """
 
+STATES_AT_ONCE_MAX = 500
+STATES_PAUSE_S = 1.0
+"""When more partition states than STATES_AT_ONCE_MAX have changed, they are read together after
+this pause (s). A promotion changes all of them, and its writers wait in the meantime, while the
+peers need no states: they know the new leader epochs from the link's record.
+"""
+
 NODES_PER_READ_MAX = 500
 """Znodes that one request reads: single reads would cost kazoo's thread 200 µs each."""
 
@@ -63,6 +70,9 @@ class SiteCache:
         self._children: dict[str, list[str]] = {}
         self._dirty: set[str] = set()
         self._dirty_lists: set[str] = set()
+        # Known partition states; more than a few of them wait for `_read_states`.
+        self._dirty_states: set[str] = set()
+        self._read_states: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._loops = Supervisor()
         self._facts: SiteFacts | None = None
@@ -91,6 +101,8 @@ class SiteCache:
     async def stop(self) -> None:
         """Stop following."""
         await self._loops.stop()
+        if self._read_states is not None:
+            self._read_states.cancel()
 
     async def _follow(self) -> None:
         self._wake.set()  # changes from before a restart of this loop are still marked dirty
@@ -264,7 +276,7 @@ class SiteCache:
             await _all_of(self._read_children(path) for path in lists)
             # Changed znodes are read before anything is decoded: the change may have repaired a
             # malformed one.
-            stale = self._dirty & self._data.keys()
+            stale = (self._dirty | self._due_states()) & self._data.keys()
             await self._read_data(stale)
             # New states of known partitions change nothing about the znodes that matter.
             self._may_lack_some = self._may_lack_some or bool(lists) or not stale <= self._states.keys()
@@ -289,6 +301,7 @@ class SiteCache:
             del self._data[path]
             self._states.pop(path, None)
         self._dirty &= wanted
+        self._dirty_states &= wanted
         missing = [path for path in wanted if path not in self._data]
         await self._read_data(missing)
         self._has_changed = self._has_changed or bool(missing)
@@ -323,6 +336,7 @@ class SiteCache:
     async def _read_window(self, paths: Sequence[str]) -> None:
         # As above: a change during the read must mark the path again.
         self._dirty.difference_update(paths)
+        self._dirty_states.difference_update(paths)
         try:
             found = await self._zookeeper.get_many_watched({path: partial(self._data_changed, path) for path in paths})
         except BaseException:
@@ -338,8 +352,27 @@ class SiteCache:
         self._wake.set()
 
     def _data_changed(self, path: str, _: WatchedEvent | None) -> None:
-        self._dirty.add(path)
+        if path not in self._states:
+            self._dirty.add(path)
+            self._wake.set()
+            return
+        self._dirty_states.add(path)
+        if self._read_states is not None:
+            return
+        if len(self._dirty_states) <= STATES_AT_ONCE_MAX:
+            self._wake.set()
+        else:
+            self._read_states = asyncio.get_running_loop().call_later(STATES_PAUSE_S, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._read_states = None
+        self._dirty |= self._dirty_states
+        self._dirty_states.clear()
         self._wake.set()
+
+    def _due_states(self) -> set[str]:
+        """The changed states that the next refresh reads: all of a few, none while many change."""
+        return set() if self._read_states is not None else self._dirty_states
 
 
 async def _all_of(reads: Iterable[Awaitable[None]]) -> None:

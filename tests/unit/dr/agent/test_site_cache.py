@@ -296,6 +296,38 @@ async def test_a_changed_partition_state_is_read_and_nothing_else_is() -> None:
         await cache.stop()
 
 
+async def test_states_that_change_in_great_number_are_read_after_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait for a promotion, which the agents learn from the link's record."""
+    monkeypatch.setattr("dr.agent.site_cache.STATES_AT_ONCE_MAX", 1)
+    monkeypatch.setattr("dr.agent.site_cache.STATES_PAUSE_S", 0.5)
+    nodes = site_of_two()
+    paths = [znodes.partition_state_path(topic, 0) for topic in ("t1", "t2")]
+    for path in paths:
+        nodes.nodes[path] = encode_partition_state(STATE)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert {state.leader_epoch for state, _ in cache.facts.states.values()} == {1}
+        for path in paths:
+            nodes.put(path, encode_partition_state(replace(STATE, leader_epoch=7)))
+        raised = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="b", epoch=2)
+        nodes.put(znodes.link_path("a-b"), encode_link(raised))
+        seen: list[set[int]] = []
+
+        def note() -> None:
+            seen.append({state.leader_epoch for state, _ in cache.facts.states.values()})
+
+        cache.on_change(note)
+        await eventually(lambda: len(seen) == 2)
+        assert cache.facts.links["a-b"] == raised
+        assert seen == [{1}, {7}]
+        # a single one is read at once again
+        nodes.put(paths[0], encode_partition_state(replace(STATE, leader_epoch=8)))
+        await eventually(lambda: cache.facts.states["t1", 0][0].leader_epoch == 8)
+    finally:
+        await cache.stop()
+
+
 async def test_the_next_look_waits_for_all_reads_of_one_that_failed() -> None:
     """A reader that ended later would change a value that is not decoded again, or fail without a
     retry.

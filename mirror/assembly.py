@@ -185,6 +185,7 @@ class Mirror:
         """Start all workers."""
         self.producers.start()
         self._supervisor.start("links", self._followed.run)
+        self._supervisor.start("turns", self._followed.turn_slowly)
         self._supervisor.start("topics", self.topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
@@ -334,6 +335,7 @@ class Mirror:
             throttle=self.throttle,
             interval_ms=self._fetch_interval_ms,
             clock=self._clock,
+            is_resting=lambda: self._followed.is_resting,
         )
 
     def _fetch_interval_ms(self) -> float:
@@ -360,7 +362,8 @@ class Mirror:
 
     async def _report(self) -> None:
         while True:
-            self.producers.report()
+            if not self._followed.is_resting:
+                self.producers.report()
             self.pauses.enforce()
             self._peers.look()
             self.look()

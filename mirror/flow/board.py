@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from mirror.flow.rows import NO_LEADER, Moment, QuietRounds, Row
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NO_LAG = Lag(records=0, bytes=0, ms=0)
@@ -80,6 +81,8 @@ class FlowBoard:
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self._on_broken = on_broken
         self._on_transition = on_transition
+        # The lines about changes of state that are written together, by reason.
+        self._lines: dict[str, LogLines] | None = None
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return (key for key, _ in self.rows())
@@ -112,9 +115,11 @@ class FlowBoard:
         return [(key, row) for key, row in rows if not row.is_retired]
 
     def rows_to_turn(self, role: LinkRole) -> list[tuple[TopicPartition, Row]]:
-        """The partitions that may have another role than this one."""
+        """The partitions that must learn of this role. A settled one carries on under a fence as
+        before it, and learns of the fence only if it has something to decide.
+        """
         match role:
-            case LinkRole.MIRRORING:
+            case LinkRole.MIRRORING | LinkRole.DRAINING:
                 return [*self.restless_rows(), *self.promoted_rows()]
             case LinkRole.TURNED:
                 others = ((key, self._rows[key]) for key in self._rows.keys() - self._promoted)
@@ -368,13 +373,27 @@ class FlowBoard:
         """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
+    @contextmanager
+    def lines_together(self) -> Iterator[None]:
+        """Write the lines about changes of state at the end: single lines cost much more."""
+        lines = self._lines = {}
+        try:
+            yield
+        finally:
+            self._lines = None
+            for one in lines.values():
+                one.write()
+
     def _log_change(self, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
-        _state_change.info(
-            after.reason,
-            partition=str(key),
-            before=before.value,
-            state=after.state.value,
-            generation=after.generation,
-            offset=after.chain_offset,
-        )
+        fields = {
+            "partition": str(key),
+            "before": before.value,
+            "state": after.state.value,
+            "generation": after.generation,
+            "offset": after.chain_offset,
+        }
+        if self._lines is None:
+            _state_change.info(after.reason, **fields)
+        else:
+            self._lines.setdefault(after.reason, LogLines(STATE_CHANGE, after.reason)).add(**fields)
         self._on_transition(key, before, after.state, after.reason)

@@ -15,7 +15,7 @@ checked, to report which side damaged it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
@@ -68,10 +68,13 @@ class Fetcher:
         throttle: Throttle,
         interval_ms: Callable[[], float],
         clock: Clock,
+        is_resting: Callable[[], bool] = lambda: False,
     ) -> None:
         """`interval_ms` is the least time from one fetch to the next while answers are small.
-        `late_port` is a second connection to the same broker (`late_fetches.py`).
+        `late_port` is a second connection to the same broker (`late_fetches.py`). While
+        `is_resting`, nothing is fetched, and answers do not count.
         """
+        self._is_resting = is_resting
         self._throttle = throttle
         self._interval_ms = interval_ms
         self.key = key
@@ -86,8 +89,10 @@ class Fetcher:
         self._clock = clock
         self._quiet_reported_at_ms = 0.0
         self._quiet = QuietRounds(board.moment())
-        # The parts of the last fetch, while nothing has changed about them.
-        self._known_parts: FetchParts | None = None
+        # The parts as of the last look at the board, and the partitions about which something has
+        # changed since; None: any of them.
+        self._known_parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
+        self._changed: set[TopicPartition] | None = None
         # The parts that were sent, and the same as the port takes them.
         self._sent_parts: FetchParts = {}
         self._asked_parts: Sequence[FetchPart] = ()
@@ -125,12 +130,19 @@ class Fetcher:
             row.queueing = None if row.queueing is self else row.queueing
         return lost
 
-    def wake(self) -> None:
-        """A partition's offset changed."""
-        self._known_parts = None
+    def wake(self, key: TopicPartition | None = None) -> None:
+        """Something has changed about the partition, or about any (None)."""
+        if key is None:
+            self._changed = None
+        else:
+            self._look_again([key])
         self._wake.set()
         if self._waits_at_source:
             self._late.begin()
+
+    def _look_again(self, keys: Iterable[TopicPartition]) -> None:
+        if self._changed is not None:
+            self._changed.update(keys)
 
     @property
     def _waits_at_source(self) -> bool:
@@ -224,26 +236,46 @@ class Fetcher:
         return parts
 
     def _parts(self) -> FetchParts:
-        if self._known_parts is not None:
-            return self._known_parts
-        parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
-        for key in self._partitions:
-            row = self._board.row(key)
-            # The batches of the previous reader must be queued first, otherwise the order within
-            # the partition is lost.
-            if row.wanted is not None and row.queueing in (None, self) and not self._late.has(key):
-                generation, offset = row.wanted
-                part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
-                parts[key] = (generation, part)
-        self._known_parts = parts
-        return parts
+        """The parts of the next fetch. Of thousands of partitions, only those are looked at about
+        which something has changed.
+        """
+        if self._is_resting():
+            return {}
+        changed, self._changed = self._changed, set()
+        if changed is None:
+            self._known_parts = {key: part for key in self._partitions if (part := self._part(key)) is not None}
+        elif changed:
+            # A copy, because answers are compared with the parts that were sent.
+            self._known_parts = self._known_parts.copy()
+            for key in changed:
+                part = self._part(key) if key in self._partitions else None
+                if part is None:
+                    self._known_parts.pop(key, None)
+                else:
+                    self._known_parts[key] = part
+        return self._known_parts
+
+    def _part(self, key: TopicPartition) -> tuple[int, FetchPart] | None:
+        row = self._board.row(key)
+        # The batches of the previous reader must be queued first, otherwise the order within the
+        # partition is lost.
+        if row.wanted is None or row.queueing not in (None, self) or self._late.has(key):
+            return None
+        generation, offset = row.wanted
+        return generation, FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
 
     async def _answers(self, parts: FetchParts) -> Sequence[FetchAnswer] | None:
-        """The answers; None if the broker gave none, which has been reported to the flows."""
+        """The answers; None if they do not count, or the broker gave none, which has been reported
+        to the flows.
+        """
         assert self._pending is not None, "no fetch was sent"
         try:
-            return await self._pending
+            answers = await self._pending
+            # This site has become active; the flows may not know it yet.
+            return None if self._is_resting() else answers
         except Unreachable as error:
+            if self._is_resting():
+                return None
             for key, (generation, _) in parts.items():
                 failed = FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
                 self._board.submit(key, failed)
@@ -260,7 +292,7 @@ class Fetcher:
 
     async def _fetch_late(self, parts: FetchParts) -> bool:
         """One brief fetch. False if it must wait for the next request of the fetcher."""
-        self._known_parts = None
+        self._look_again(parts)
         try:
             return await self._queue_late(parts)
         except Unreachable:
@@ -268,7 +300,7 @@ class Fetcher:
             return False
         finally:
             self._wake.set()
-            self._known_parts = None
+            self._look_again(parts)
 
     async def _queue_late(self, parts: FetchParts) -> bool:
         rank = self.key.rank
@@ -278,6 +310,8 @@ class Fetcher:
         answers = await self._late_port.fetch(self.key.node_id, [part for _, part in parts.values()], is_brief=True)
         fetched_bytes = sum(len(answer.records) for answer in answers)
         self._throttle.spend(fetched_bytes)
+        if self._is_resting():
+            return False
         for entry, before in self._fetch_answers.accept(parts, answers, asked):
             await self._enqueue(entry, before)
         if 0 < fetched_bytes < SMALL_ANSWER_BYTES:
@@ -339,7 +373,7 @@ class Fetcher:
     def _has_queued(self, key: TopicPartition) -> None:
         """Note that the batches are queued: another reader of the partition may continue."""
         self._in_hand.discard(key)
-        self._known_parts = None
+        self._look_again([key])
         row = self._board.row(key)
         if row.queueing is self:
             row.queueing = None

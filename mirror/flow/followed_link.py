@@ -4,7 +4,10 @@ the mirror when the link has another source.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,6 +19,11 @@ from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView, LinkWatch
 from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
+from wire.protocol.ids import TopicPartition
+
+ROWS_A_SLICE: Final = 50
+SLICE_PAUSE_S: Final = 0.02
+"""The pause (s) after ROWS_A_SLICE flows: the mirror takes a third of a core at most."""
 
 _state_change = state_change_logger()
 
@@ -44,6 +52,17 @@ class FollowedLink:
         self._on_moved = on_moved
         self._watch = LinkWatch(read, interval_ms=interval_ms, on_link_view=self._apply, on_missing=self._lose)
         self._link = link
+        # The flows that must learn that their site is active.
+        self._left: deque[TopicPartition] = deque()
+        self._left_turn = LinkTurned(role=LinkRole.TURNED, reason="")
+        self._has_some_left = asyncio.Event()
+
+    @property
+    def is_resting(self) -> bool:
+        """True while the mirror's own site is active, so that nothing is fetched or reported. The
+        flows may learn of it later.
+        """
+        return self._link.view.role is LinkRole.TURNED
 
     def doubt(self) -> None:
         """Read the link at once."""
@@ -52,6 +71,19 @@ class FollowedLink:
     async def run(self) -> None:
         """Follow the link until cancelled."""
         await self._watch.run()
+
+    async def turn_slowly(self) -> None:
+        """End the flows of a site that has become active, until cancelled. Nothing waits for that,
+        and the brokers need the CPU for the writers that wait.
+        """
+        while True:
+            await self._has_some_left.wait()
+            with self._board.lines_together():
+                for _ in range(min(ROWS_A_SLICE, len(self._left))):
+                    self._submit(self._left.popleft(), self._left_turn)
+            if not self._left:
+                self._has_some_left.clear()
+            await asyncio.sleep(SLICE_PAUSE_S)
 
     def _apply(self, found: LinkView) -> None:
         known = self._link.view
@@ -77,10 +109,23 @@ class FollowedLink:
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:
-        for key, row in self._board.rows_to_turn(role):
-            is_promoted = row.facts.state is FlowState.PROMOTED
-            if row.facts.role is not role or (is_promoted and role is not LinkRole.TURNED):
-                self._board.submit(key, LinkTurned(role=role, reason=reason))
+        turn = LinkTurned(role=role, reason=reason)
+        if role is LinkRole.TURNED:
+            self._left, self._left_turn = deque(key for key, _ in self._board.rows_to_turn(role)), turn
+            self._has_some_left.set()
+            return
+        with self._board.lines_together():
+            # First the role before: a flow compares the histories again if its site was active.
+            while self._left:
+                self._submit(self._left.popleft(), self._left_turn)
+            for key, _ in self._board.rows_to_turn(role):
+                self._submit(key, turn)
+
+    def _submit(self, key: TopicPartition, turn: LinkTurned) -> None:
+        facts = self._board.row(key).facts
+        is_promoted = facts.state is FlowState.PROMOTED
+        if facts.role is not turn.role or (is_promoted and turn.role is not LinkRole.TURNED):
+            self._board.submit(key, turn)
 
 
 def _supersedes(found: LinkView, known: LinkView) -> bool:

@@ -23,8 +23,6 @@ from wire.protocol.ids import NO_EPOCH, TopicPartition
 
 _Question = tuple[int, int]  # generation, epoch
 
-DEPOSED = Unreachable("the broker of the request has ceased to lead the partition")
-
 
 class Prober:
     """Runs in the background; `close` ends it."""
@@ -129,9 +127,14 @@ class Prober:
         for key, (generation, epoch) in questions.items():
             log = ends.get(key)
             epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
-            if self._board.row(key).source != leaders[key]:
-                # After an unclean election the next leader may have another history.
-                log = DEPOSED
+            row = self._board.row(key)
+            if row.source != leaders[key]:
+                # After an unclean election the next leader may have another history. A promotion
+                # changes the leaders of all partitions, so they are asked again together. A newer
+                # generation asks for itself.
+                if row.facts.generation == generation:
+                    self._ask(key, row.source, generation, epoch, is_source=True)
+                continue
             if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
                 checked = SourceChecked(
                     generation=generation,

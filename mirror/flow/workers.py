@@ -100,7 +100,7 @@ class FetcherPool:
         """The partition must be fetched from another offset."""
         reader = self._reader_of.get(key)
         if reader is not None:
-            self._fetchers[reader].wake()
+            self._fetchers[reader].wake(key)
 
     def replace(self, key: TopicPartition, reason: str) -> None:
         """Replace the partition's fetcher by a new one with new connections."""

@@ -76,7 +76,8 @@ class KafkaFetch:
             replica_id=replica_id,
         )
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
-        self._last_parts: Sequence[FetchPart] = ()
+        self._last_parts: dict[TopicPartition, FetchPart] = {}
+        self._last_list: Sequence[FetchPart] = ()
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
         """One fetch; the answer leaves out partitions that have not changed.
@@ -111,14 +112,19 @@ class KafkaFetch:
 
     def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
         """Build the request; thousands of unchanged parts are not compared one by one."""
-        # identity, not equality: the caller passes the same object as long as no position changes
-        repeated = self._session.repeated() if parts is self._last_parts else None
-        if repeated is not None:
-            return repeated
-        self._last_parts = parts
-        wanted: dict[tuple[str, int], FetchPosition] = {
-            part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
-        }
+        # identity, not equality: the caller passes the same objects as long as no position changes
+        last = self._last_parts
+        new = [] if parts is self._last_list else [part for part in parts if last.get(part.key) is not part]
+        gone: set[TopicPartition] = set()
+        if new or len(parts) != len(last):
+            self._last_parts = {part.key: part for part in parts}
+            gone = last.keys() - self._last_parts.keys()
+        self._last_list = parts
+        changed: dict[tuple[str, int], FetchPosition | None] = {part.key: _position(part) for part in new}
+        request = self._session.update(changed | dict.fromkeys(gone), {part.key.topic: part.topic_id for part in new})
+        if request is not None:
+            return request
+        wanted: dict[tuple[str, int], FetchPosition] = {part.key: _position(part) for part in parts}
         return self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
 
     async def close(self) -> None:
@@ -231,6 +237,10 @@ class KafkaProgress:
     async def close(self) -> None:
         """Drop the connections."""
         await self._client.close()
+
+
+def _position(part: FetchPart) -> FetchPosition:
+    return FetchPosition(part.offset, part.leader_epoch)
 
 
 def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from wire.client.client_errors import broker_error, error_code
 from wire.client.requests.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
-from wire.client.session_state import FetchSession
+from wire.client.session_state import FetchSession, SessionRequest
 from wire.protocol.ids import PartitionKey
 from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
 
@@ -61,7 +61,19 @@ class SessionFetch:
             # perhaps at the same offset.
             self._session.reset()
         self._topic_ids.update(topic_ids)
-        asked = self._session.next_request(wanted)
+        return self._named(self._session.next_request(wanted))
+
+    def update(
+        self, changed: Mapping[PartitionKey, FetchPosition | None], topic_ids: Mapping[str, UUID | None]
+    ) -> FetchRequest | None:
+        """The request after these changes since the last one; the position None removes a
+        partition. None where the request must name all partitions.
+        """
+        if self._session.is_new or any(self._topic_ids.get(name) != topic_id for name, topic_id in topic_ids.items()):
+            return None
+        return self._named(self._session.next_update(changed))
+
+    def _named(self, asked: SessionRequest[PartitionKey, FetchPosition]) -> FetchRequest:
         return self._limits._replace(
             topics=[
                 TopicToFetch(
@@ -81,17 +93,6 @@ class SessionFetch:
                 ForgottenTopic(name, self._topic_ids[name], partitions)
                 for name, partitions in _by_topic(asked.forgotten).items()
             ],
-        )
-
-    def repeated(self) -> FetchRequest | None:
-        """The request for the same partitions at the same positions; None where it must name
-        them.
-        """
-        if self._session.is_new:
-            return None
-        asked = self._session.next_changes({}, frozenset())
-        return self._limits._replace(
-            topics=[], session_id=asked.session_id, session_epoch=asked.session_epoch, forgotten_topics=[]
         )
 
     def answered(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:

@@ -50,6 +50,21 @@ class FetchSession(Generic[KeyT, PositionT]):
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, named, forgotten)
 
+    def next_update(self, changed: Mapping[KeyT, PositionT | None]) -> SessionRequest[KeyT, PositionT]:
+        """The request after these changes of what `next_request` was last given; None removes a
+        partition. Only in a session that is not new.
+        """
+        named = {
+            key: position
+            for key, position in changed.items()
+            if position is not None and self._known.get(key) != position
+        }
+        forgotten = frozenset(key for key, position in changed.items() if position is None and key in self._known)
+        self._known.update(named)
+        for key in forgotten:
+            del self._known[key]
+        return SessionRequest(self._id, self._epoch, named, forgotten)
+
     @property
     def is_new(self) -> bool:
         """True when the next request has to name everything."""

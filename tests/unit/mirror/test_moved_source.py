@@ -5,6 +5,7 @@ the new epoch, and reads at the addresses of the new one.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
 
 
 def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
-    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [])
+    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext)
 
     async def read() -> LinkView:
         raise AssertionError("nothing is read")

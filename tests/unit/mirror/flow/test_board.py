@@ -27,6 +27,7 @@ from mirror.flow.rows import QuietRounds
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from mirror.link.core.partitions import BatchRun
 from mirror.link.ports import Leader
+from runtime.logs import STATE_CHANGE
 from tests.support.clock import ManualClock
 from wire.protocol.ids import TopicPartition
 
@@ -278,3 +279,29 @@ def test_quiet_partitions_of_a_silent_source_are_found(board: FlowBoard, clock: 
     assert board.silent(for_ms=500) == [KEY]
     rounds.answered = board.moment()
     assert board.silent(for_ms=500) == []
+
+
+def test_a_settled_partition_carries_on_under_a_fence_until_it_has_something_to_decide(
+    board: FlowBoard, clock: ManualClock
+) -> None:
+    rounds = quiet(board, clock)
+    turn(board, LinkRole.DRAINING)
+    assert board.quiet_of(rounds) == {KEY}
+    assert board.row(KEY).facts.state is FlowState.MIRRORING
+    tell(board, TombstonesKept(kept_ms=1))
+    turn(board, LinkRole.DRAINING)
+    assert board.row(KEY).facts.state is FlowState.PROMOTING
+    turn(board, LinkRole.MIRRORING)
+    assert board.row(KEY).facts.state is FlowState.MIRRORING
+
+
+def test_lines_that_are_written_together_are_those_of_single_changes(
+    board: FlowBoard, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", STATE_CHANGE), board.lines_together():
+        turn(board, LinkRole.DRAINING)
+        assert caplog.messages == []
+    (line,) = caplog.messages
+    assert f"partition={KEY}" in line
+    assert "state=PROMOTING" in line
+    assert "event=turned" in line

@@ -138,3 +138,54 @@ async def test_records_of_a_new_partition_do_not_wait_for_the_fetch_that_waits_a
         await eventually(lambda: not fetcher._late.is_under_way)
         world.source.produce("payments", 0, 1)
         await eventually(world.is_equal)
+
+
+async def test_only_partitions_about_which_something_has_changed_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[TopicPartition] = []
+    look = Fetcher._part
+
+    def noted(fetcher: Fetcher, key: TopicPartition) -> tuple[int, FetchPart] | None:
+        looked.append(key)
+        return look(fetcher, key)
+
+    world = world_with(partitions=3, batches=1)
+    async with mirroring(world, **{**SETTINGS, "antipode.fetch.interval.ms": "0"}) as mirror:
+        await eventually(world.is_equal)
+        await eventually(lambda: all(row.quiet is not None for _, row in mirror.board.rows()))
+        await eventually(lambda: all(fetcher._changed == set() for fetcher in mirror.fetchers))
+        monkeypatch.setattr(Fetcher, "_part", noted)
+        world.source.produce("orders", 1, 1)
+        await eventually(world.is_equal)
+        await eventually(lambda: looked)
+    assert set(looked) == {TopicPartition("orders", 1)}
+
+
+async def test_a_mirror_whose_site_has_become_active_fetches_nothing_before_its_flows_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mirror.flow.followed_link.SLICE_PAUSE_S", 60.0)
+    monkeypatch.setattr("mirror.flow.followed_link.ROWS_A_SLICE", 1)
+    fetched: list[int] = []
+    fetch = MemoryFetch.fetch
+
+    async def noted(
+        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
+    ) -> Sequence[FetchAnswer]:
+        fetched.append(node_id)
+        return await fetch(port, node_id, parts, is_brief=is_brief)
+
+    monkeypatch.setattr(MemoryFetch, "fetch", noted)
+    world = world_with(partitions=3, batches=1)
+    async with mirroring(world, **SETTINGS) as mirror:
+        await eventually(world.is_equal)
+        world.record.epoch, world.record.active_site = 2, "b"
+        await eventually(lambda: len(mirror.board.promoted_rows()) == 1)
+        fetched.clear()
+        world.source.produce("orders", 1, 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert fetched == []
+        # back again: each flow compares the histories first, also those that had not learned of it
+        world.record.epoch, world.record.active_site = 3, "a"
+        await eventually(world.is_equal)
+        assert all(row.facts.generation > 1 for _, row in mirror.board.rows())

@@ -5,6 +5,7 @@ does but their time.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,7 +79,7 @@ async def test_a_pause_under_a_fence_is_short() -> None:
 
 async def test_a_link_that_is_read_with_another_role_or_is_gone_ends_the_pauses() -> None:
     link = KnownLink(view())
-    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [])
+    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext)
     found: asyncio.Queue[LinkView | LinkMissing] = asyncio.Queue()
 
     async def read() -> LinkView:

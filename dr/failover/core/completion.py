@@ -46,8 +46,11 @@ def completion(evidence: Evidence, known: KnownSource) -> Completion:
     remaining: dict[TopicPartition, int] = {}
     is_exact = known.is_fence_proven
     for key in {*ends, *copies}:
-        end = best_source_end(copies.get(key), ends.get(key))
-        here = copies[key].safe_end_offset if key in copies else 0
+        copy, source_end = copies.get(key), ends.get(key)
+        here = 0 if copy is None else copy.safe_end_offset
+        if source_end is not None and source_end.is_exact and source_end.end_offset <= here:
+            continue
+        end = best_source_end(copy, source_end)
         if end is None or not end.is_exact:
             is_exact = False
         # Records that the source has deleted by retention are no loss: the copy may begin after

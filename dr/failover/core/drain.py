@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dr.failover.core.completion import Completion
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.steps import FailoverPolicy
-from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from wire.protocol.ids import TopicPartition
 
 LogEnds = Mapping[TopicPartition, int]
@@ -29,6 +29,7 @@ class Drain:
         self._started_at_ms: int | None = None
         self._stopped_at_ms: int | None = None
         self._ends: LogEnds = {}
+        self._logs: Mapping[TopicPartition, PartitionPosition] | None = None
         self._last_arrival_at_ms = 0
 
     @property
@@ -54,6 +55,9 @@ class Drain:
 
     def observe_target(self, target: SiteEvidence, now_ms: int) -> None:
         """Note the ends of the target's logs, to see whether records still arrive."""
+        if target.partitions is self._logs:
+            return  # the same answer again
+        self._logs = target.partitions
         ends = {key: position.safe_end_offset for key, position in target.partitions.items()}
         if ends != self._ends:
             self._ends = ends

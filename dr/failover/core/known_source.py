@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dr.failover.core.source_ends import SourceEnd, source_ends
 from dr.sites.core.access_rules import AccessRules, access_lacking
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
-from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence, SiteGroups
 from wire.protocol.ids import TopicPartition
 
 FENCED_LOOKS_MIN = 2
@@ -27,6 +27,8 @@ class KnownSource:
     def __init__(self, *, to_site: str) -> None:
         self._to_site = to_site
         self._ends: dict[TopicPartition, SourceEnd] = {}
+        # The logs whose ends were last noted as exact.
+        self._exact_logs: Mapping[TopicPartition, PartitionPosition] | None = None
         self._fenced_epoch = 0
         self.groups: SiteGroups | None = None
         """The groups as the source last reported them under a fence; None without such a report."""
@@ -76,6 +78,7 @@ class KnownSource:
         self.is_fence_proven = False
         self.fenced_looks = 0
         self._ends.clear()
+        self._exact_logs = None
         self.groups = None
         self.access, self.is_access_carried = AccessRules(), False
         return True
@@ -91,6 +94,9 @@ class KnownSource:
     def remember(self, source: SiteEvidence) -> None:
         """Note the ends of the logs; an exact end is only replaced by another exact one."""
         is_exact = source.is_fenced
+        if is_exact and source.partitions is self._exact_logs:
+            return  # the same answer again
+        self._exact_logs = source.partitions if is_exact else None
         for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
             known = self._ends.get(key)
             if known is None or not known.is_exact or is_exact:
@@ -123,6 +129,8 @@ class KnownSource:
         # A coordinator may write markers of decided transactions under a fence, so growth proves
         # nothing until all of them are written.
         groups = self.groups
+        if source.partitions is self._exact_logs:
+            return ""
         if groups is None or groups.committing_transactions or groups.transaction_problems:
             return ""
         for key, position in sorted(source.partitions.items()):

@@ -105,6 +105,7 @@ class FailoverPlaybook:
         self._fence_count = 0
         self._after_the_raise = AfterTheRaise(self._ended)
         self._observed_at_ms = 0
+        self._compared: tuple[Evidence, Completion] | None = None
         self._is_raised = False
 
     @property
@@ -150,7 +151,10 @@ class FailoverPlaybook:
 
     def completion(self, evidence: Evidence) -> Completion:
         """Return how far the target lags behind the known state of the source."""
-        return completion(evidence, self.source)
+        # thousands of partitions are compared once for each look
+        if self._compared is None or self._compared[0] is not evidence:
+            self._compared = evidence, completion(evidence, self.source)
+        return self._compared[1]
 
     def has_everything(self, evidence: Evidence) -> bool:
         """True when the target has all that the fenced source has, so that the account of the next
@@ -169,6 +173,7 @@ class FailoverPlaybook:
         """Note fresh evidence; `now_ms` must be monotonic enough to measure a drain."""
         source, target = evidence.source, evidence.target
         self._observed_at_ms = now_ms
+        self._compared = None
         # also a fence of an earlier run or of another operator: writers are stopped since then at
         # the latest
         if source is not None and source.record.phase == LinkPhase.FENCED:
@@ -186,7 +191,8 @@ class FailoverPlaybook:
             return
         if source is not None:
             self.source.remember(source)
-            self._preparation.observe(target, source, now_ms)
+            if not source.is_fenced:
+                self._preparation.observe(target, source, now_ms)
         self._drain.observe_target(target, now_ms)
 
     def apply(self, ended: StepEnded, now_ms: int) -> None:

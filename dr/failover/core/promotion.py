@@ -41,7 +41,7 @@ def kept_ends(
     """
     kept: dict[TopicPartition, int] = {}
     unclear: list[TopicPartition] = []
-    for key, position in sorted(target.partitions.items()):
+    for key, position in target.partitions.items():
         if position.last_log_epoch < floor:
             kept[key] = position.log_end_offset
         # Clients already write here, but this run saw the end before they could.

@@ -105,8 +105,11 @@ def find_differences(
     diverged: dict[TopicPartition, Divergence] = {}
     unproven: dict[TopicPartition, int] = {}
     for key, position in copies.items():
-        copy = position.history(None if ends is None else ends.get(key))
         known = source.get(key)
+        # most copies: with the same epochs and no later end they are a prefix of the source
+        if known is not None and position.epochs == known.epochs and position.log_end_offset <= known.end_offset:
+            continue
+        copy = position.history(None if ends is None else ends.get(key))
         parts_at = None if known is None else _parts_at(copy, known, is_final=is_source_final.get(key, False))
         if known is not None and parts_at is not None:
             diverged[key] = Divergence(

@@ -48,6 +48,9 @@ class PartitionPosition(Struct, frozen=True, kw_only=True):
     def history(self, end_offset: int | None = None) -> LogHistory:
         """Return the history of the log, up to `end_offset` if given."""
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        # most logs: every epoch has records, so nothing is left out
+        if not self.epochs or self.epochs[-1].start_offset < end:
+            return LogHistory(self.log_start_offset, end, self.epochs)
         return history_of(self.log_start_offset, end, self.epochs)
 
     @property
@@ -214,6 +217,8 @@ class SiteEvidence(Struct, frozen=True, kw_only=True):
     def copies(self) -> Mapping[TopicPartition, PartitionPosition]:
         """The partitions that are copies of the other site's."""
         missing = self.unprotected_partitions
+        if not missing:
+            return self.partitions
         return {key: position for key, position in self.partitions.items() if key not in missing}
 
     @property
@@ -232,7 +237,12 @@ class SiteEvidence(Struct, frozen=True, kw_only=True):
         write.
         """
         is_stored = self.record.phase == LinkPhase.FENCED
-        return is_stored and not self.lagging_brokers and not self.writable
+        return is_stored and not self.lagging_brokers and not self.has_writable
+
+    @property
+    def has_writable(self) -> bool:
+        """True if a partition accepts client writes."""
+        return any(position.is_writable for position in self.partitions.values())
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

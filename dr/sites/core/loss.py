@@ -14,9 +14,9 @@ When the old site is back and all records that only it had are in quarantine,
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import msgspec
 from msgspec import Struct, to_builtins
 
 from dr.sites.core.access_rules import ACCESS_PARTS, AccessLoss
@@ -270,7 +270,7 @@ class LossAccount(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """Return one JSON object; `from_json` reads it back."""
-        return json.dumps(to_builtins(self), separators=(",", ":"), sort_keys=True)
+        return msgspec.json.encode(self, order="sorted").decode()
 
     @classmethod
     def from_json(cls, text: str) -> LossAccount:

@@ -26,11 +26,12 @@ async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
 ) -> None:
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders")
-    await pair.produce("orders", 0, 3)
+    await pair.produce("orders", 0, 2)
     mirror = pair.start_mirror()
     await pair.caught_up("orders")
+    await pair.produce("orders", 0, 1)
     await pair.turn(epoch=1, active="a", phase=LinkPhase.FENCED)
-    await wait_for_state(mirror, "PROMOTING")
+    await pair.caught_up("orders")
     await pair.turn(epoch=2, active="b")
     await wait_for_state(mirror, "PROMOTED", "site b is active at link epoch 2")
     async with KafkaClient(pair.target.bootstrap) as client:

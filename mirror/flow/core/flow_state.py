@@ -10,7 +10,7 @@ States (what an operator sees)
     REFUSED             the target's controller refuses to create the topic
     FAULTED             histories differ, or bytes are corrupt: needs a person
     SOURCE_UNAVAILABLE  the source cannot be reached, or hides the topic
-    PROMOTING           the source is fenced, and its last records are drained; settled flows stay MIRRORING
+    PROMOTING           the source is fenced, and its last records are drained (settled: MIRRORING)
     PROMOTED            this site is active, the mirror writes nothing
     REVERSING           this site was active and becomes the target again: histories are compared
 

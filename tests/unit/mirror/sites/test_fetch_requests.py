@@ -1,5 +1,5 @@
-"""Requests of a mirror's fetcher: only what has changed is named, and the broker of the session ends
-up with the positions that the fetcher wants.
+"""Requests of a mirror's fetcher: they name only what has changed, and the broker of the session
+ends up with the positions that the fetcher wants.
 """
 
 from __future__ import annotations

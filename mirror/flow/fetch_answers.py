@@ -25,7 +25,9 @@ class FetchAnswers:
     def __init__(
         self, node_id: int, *, board: FlowBoard, clock: Clock, on_accepted: Callable[[TopicPartition], None]
     ) -> None:
-        """`on_accepted` is called as soon as a flow has accepted batches; they are not queued yet."""
+        """`on_accepted` is called as soon as a flow has accepted batches; they are not queued
+        yet.
+        """
         self._node_id = node_id
         self._board = board
         self._clock = clock

@@ -10,12 +10,14 @@ confirmed role stays confirmed, an unconfirmed one stays unconfirmed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import grpc
 from msgspec import Struct, field
 
 from dr.agent.account_store import LinkUnknown
+from dr.agent.core.answer_times import AnswerTimes
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore
@@ -26,14 +28,18 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
 from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.control.site_pb2 import GetSiteViewRequest
+from wire.control.site_pb2 import GetSiteViewReply, GetSiteViewRequest, ListLinksRequest
 from wire.rules.links import other_site, supersedes, truncates_logs
 from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS = 1000
 IMPATIENT_INTERVAL_MS = 100
 """Interval (ms) between requests while the own broker has not yet applied an answer of the peer."""
-ASK_TIMEOUT_S = 1.0
+OWN_BROKER_TIMEOUT_S = 1.0
+PROBE_SHARE = 1 / 3
+"""The part of a deadline in which an agent that has not answered yet must answer a small question,
+so that its next answer is awaited for longer.
+"""
 
 
 class Peer(Struct, kw_only=True):
@@ -44,6 +50,7 @@ class Peer(Struct, kw_only=True):
     is_reachable: bool = False
     answering_agent: str = ""
     pushed_version: int = 0
+    answer_times: AnswerTimes = AnswerTimes()
 
 
 class PeerWatch:
@@ -181,8 +188,7 @@ class PeerWatch:
         # second.
         for address in sorted(addresses, key=lambda address: address != peer.answering_agent):
             try:
-                stub = self._channels.site_agent(address)
-                reply = await stub.GetSiteView(request, timeout=ASK_TIMEOUT_S)
+                reply = await self._view(peer, address, request)
             except grpc.aio.AioRpcError as error:
                 if error.code() not in UNANSWERED:
                     self._log.warning("peer's agent refuses", peer=name, agent=address, error=problem_of(error))
@@ -197,6 +203,31 @@ class PeerWatch:
             return True
         self._note_silence(name, peer)
         return False
+
+    async def _view(self, peer: Peer, address: str, request: GetSiteViewRequest) -> GetSiteViewReply:
+        """The agent's answer; AioRpcError without one. The time that it takes sets the deadline of
+        the next question.
+        """
+        stub, began_ms = self._channels.site_agent(address), self._clock.monotonic_ms()
+        deadline_ms = peer.answer_times.deadline_ms
+        probe_ms = deadline_ms * PROBE_SHARE
+        is_there = False
+        answer = asyncio.ensure_future(stub.GetSiteView(request, timeout=deadline_ms / 1000))
+        try:
+            await asyncio.wait({answer}, timeout=(deadline_ms - probe_ms) / 1000)
+            if not answer.done():
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await stub.ListLinks(ListLinksRequest(), timeout=probe_ms / 1000)
+                    is_there = True
+            reply: GetSiteViewReply = await answer
+        except grpc.aio.AioRpcError as error:
+            if is_there and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                peer.answer_times = peer.answer_times.late()
+            raise
+        finally:
+            answer.cancel()
+        peer.answer_times = peer.answer_times.answered(self._clock.monotonic_ms() - began_ms)
+        return reply
 
     def _note_answer(self, name: str, peer: Peer, address: str) -> None:
         if not peer.is_reachable:
@@ -261,7 +292,7 @@ class PeerWatch:
             return
         try:
             reply = await self._broker.ConfirmLink(
-                ConfirmLinkRequest(link=record.name, epoch=record.epoch), timeout=ASK_TIMEOUT_S
+                ConfirmLinkRequest(link=record.name, epoch=record.epoch), timeout=OWN_BROKER_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
             self._log.warning("own broker does not accept a confirmation", link=record.name, error=problem_of(error))
@@ -282,10 +313,10 @@ class PeerWatch:
                 # An unchanged view is not sent again. The broker only needs to learn that the peer
                 # still answers.
                 await self._broker.PeerViewConfirmed(
-                    PeerViewConfirmedRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S
+                    PeerViewConfirmedRequest(site=peer.view.site), timeout=OWN_BROKER_TIMEOUT_S
                 )
             else:
-                await self._broker.UpdatePeerView(peer.view, timeout=ASK_TIMEOUT_S)
+                await self._broker.UpdatePeerView(peer.view, timeout=OWN_BROKER_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             self._log.warning(
                 "own broker does not accept the peer's view", peer=peer.view.site, error=problem_of(error)

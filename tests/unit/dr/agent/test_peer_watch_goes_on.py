@@ -10,12 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
+from dr.agent.core import answer_times
 from dr.agent.peer_watch import PeerWatch
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewConfirmedReply, UpdatePeerViewReply
 from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
-from wire.control.site_pb2 import GetSiteViewReply
+from wire.control.site_pb2 import GetSiteViewReply, ListLinksReply
 from wire.znodes.documents import MalformedZnode
 
 LINK = LinkRecord(
@@ -140,3 +141,39 @@ async def test_a_link_whose_znode_is_malformed_keeps_no_other_link_to_the_peer_f
     home.GetSiteView = both  # type: ignore[method-assign]
     await watch.tick()
     assert home.confirmed == ["a-b", "a-b-2"]
+
+
+class Slow(Home):
+    """The peer's agent does not answer with its view in time."""
+
+    def __init__(self, *, is_there: bool) -> None:
+        super().__init__()
+        self.is_there = is_there
+        self.deadlines_s: list[float] = []
+        self.probed = asyncio.Event()
+
+    async def GetSiteView(self, _: Any, *, timeout: float) -> GetSiteViewReply:  # noqa: ASYNC109
+        self.deadlines_s.append(timeout)
+        await self.probed.wait()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    async def ListLinks(self, _: Any, *, timeout: float) -> ListLinksReply:  # noqa: ASYNC109
+        self.probed.set()
+        if self.is_there:
+            return ListLinksReply()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+
+@pytest.mark.parametrize(("is_there", "deadlines_s"), [(True, [0.05, 0.1, 0.1]), (False, [0.05, 0.05, 0.05])])
+async def test_only_an_agent_that_is_there_is_awaited_for_longer(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool, deadlines_s: list[float]
+) -> None:
+    monkeypatch.setattr(answer_times, "DEADLINE_MS_MIN", 50.0)
+    monkeypatch.setattr(answer_times, "DEADLINE_MS_MAX", 100.0)
+    home = Slow(is_there=is_there)
+    watch = watching(home, lambda _: None)
+    for _ in deadlines_s:
+        home.probed = asyncio.Event()
+        await watch.tick()
+        assert not watch.peer("b").is_reachable
+    assert home.deadlines_s == deadlines_s

@@ -27,11 +27,11 @@ SUSPENDED_MS_MAX: Final = 2_000
 """How long (ms) a request waits while the active role of its link moves."""
 FORWARDED_MS: Final = 1_000
 """How long (ms) requests are forwarded after the last one that waited: longer than a client needs
-to send what it holds back while one request waits.
+to send what it collects while one request waits.
 """
-HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Records of all requests that wait or are forwarded at one time; requests above it are refused."""
-HELD_COUNT_MAX: Final = 10_000
+WAITING_COUNT_MAX: Final = 10_000
 
 
 class RoleMoves:
@@ -43,15 +43,15 @@ class RoleMoves:
         self._clock = clock
         self._forwards_until_ms = 0.0
         self._is_forwarding = False
-        self._held_count = 0
-        self._held_bytes = 0
+        self._waiting_count = 0
+        self._waiting_bytes = 0
 
     def concern(self, request: ProduceRequest) -> bool:
         """True if the request must wait or may be forwarded: its handler awaits `results` first."""
         # Checked first, because a role moves rarely: the topics of most requests are not looked up.
         if not self._cluster.has_suspended_link and not self._is_forwarding:
             return False
-        if self._held_count >= HELD_COUNT_MAX or self._held_bytes >= HELD_BYTES_MAX:
+        if self._waiting_count >= WAITING_COUNT_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
             return False
         return self._is_suspended(request) or self._is_forwarded(request)
 
@@ -61,8 +61,8 @@ class RoleMoves:
         handle the request.
         """
         size = _records_bytes(request)
-        self._held_count += 1
-        self._held_bytes += size
+        self._waiting_count += 1
+        self._waiting_bytes += size
         try:
             if self._is_suspended(request):
                 timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
@@ -75,8 +75,8 @@ class RoleMoves:
             found = await self._writes.results(self._cluster.image, request)
             return [_with_hints(self._cluster.image, topic) for topic in found]
         finally:
-            self._held_count -= 1
-            self._held_bytes -= size
+            self._waiting_count -= 1
+            self._waiting_bytes -= size
 
     def _is_suspended(self, request: ProduceRequest) -> bool:
         image = self._cluster.image

@@ -162,7 +162,7 @@ async def test_some_writes_wait_and_are_not_forwarded(site: SiteA, request_: Pro
     assert site.site_b.requests == []
 
 
-@pytest.mark.parametrize("bound", ["HELD_COUNT_MAX", "HELD_BYTES_MAX"])
+@pytest.mark.parametrize("bound", ["WAITING_COUNT_MAX", "WAITING_BYTES_MAX"])
 async def test_writes_above_the_bounds_do_not_wait(site: SiteA, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(role_moves, bound, 1)
     site.fence()

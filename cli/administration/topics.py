@@ -15,6 +15,7 @@ from cli.shared.kafka_admin import (
     ask_cluster,
     changed_topic,
     connect,
+    is_shown,
     refused_by_the_client,
     settings,
     topic_change_options,
@@ -202,10 +203,12 @@ def create(
             made = cluster.client.create_topics([wanted], validate_only=is_dry_run, **topic_change_options())
         for outcome in made.values():
             changed_topic(outcome, what, client=cluster.client, topic=topic)
+        is_there = is_dry_run or is_shown(cluster.client, topic)
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
-        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created")
+        later = "" if is_there else f"; no broker shows it yet: `antipode topics describe {topic}` shows it later"
+        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created{later}")
 
 
 def _assignment(text: str, partitions: int, replication_factor: int) -> list[list[int]]:

@@ -199,6 +199,25 @@ def changed_topic(outcome: Future[Any], what: str, *, client: Any, topic: str) -
         raise NotAnswered(f"{error}. {_found_later(client, topic)}") from error
 
 
+def is_shown(client: Any, topic: str) -> bool:
+    """Wait until a broker shows the topic that was created; False if none does in time. Brokers
+    make thousands of logs for longer than the controller waits for them.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + TOPIC_CHANGE_TIMEOUT_S
+    while True:
+        try:
+            found = client.list_topics(topic=topic, timeout=TIMEOUT_S).topics.get(topic)
+        except KafkaException:
+            found = None
+        if found is not None and found.error is None:
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(LOADING_PAUSE_S)
+
+
 def _found_later(client: Any, topic: str) -> str:
     from confluent_kafka import KafkaException
 

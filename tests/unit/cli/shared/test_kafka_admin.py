@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, admin
 
-from cli.shared.kafka_admin import ASKED_TIMES_MAX, NotAnswered, answer_of, changed_topic, connect
+from cli.shared import kafka_admin
+from cli.shared.kafka_admin import ASKED_TIMES_MAX, NotAnswered, answer_of, changed_topic, connect, is_shown
 from runtime.process import OperationalFailure
 
 LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -90,3 +91,22 @@ def test_new_partitions_that_are_refused_are_not_looked_for() -> None:
     with pytest.raises(OperationalFailure, match="cannot be created") as raised:
         changed_topic(refused, "topic t cannot be created", client=None, topic="t")
     assert not isinstance(raised.value, NotAnswered)
+
+
+def test_a_topic_counts_as_created_when_a_broker_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "LOADING_PAUSE_S", 0)
+    unknown = SimpleNamespace(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    looks: list[Any] = [{}, {"t": unknown}, KafkaException(LOADING), {"t": SimpleNamespace(error=None)}]
+
+    def list_topics(**_: Any) -> Any:
+        look = looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return SimpleNamespace(topics=look)
+
+    client = SimpleNamespace(list_topics=list_topics)
+    assert is_shown(client, "t")
+    assert not looks
+    monkeypatch.setattr(kafka_admin, "TOPIC_CHANGE_TIMEOUT_S", 0)
+    looks.append({})
+    assert not is_shown(client, "t")

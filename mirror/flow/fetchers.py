@@ -284,11 +284,14 @@ class Fetcher:
             self._pending = None
 
     def _late_parts(self) -> FetchParts:
-        """The partitions that the waiting request does not name, or under an older generation."""
+        """The partitions that the waiting request does not name, or under an older generation;
+        without those of which earlier batches are not queued yet.
+        """
         if not self._waits_at_source:
             return {}
-        sent = self._sent_parts
-        return {key: one for key, one in self._parts().items() if key not in sent or sent[key][0] != one[0]}
+        sent, parts = self._sent_parts, self._parts()
+        late = {key: one for key, one in parts.items() if key not in sent or sent[key][0] != one[0]}
+        return {key: one for key, one in late.items() if key not in self._in_hand}
 
     async def _fetch_late(self, parts: FetchParts) -> bool:
         """One brief fetch. False if it must wait for the next request of the fetcher."""

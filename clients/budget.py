@@ -29,8 +29,9 @@ class QueueFull(Exception):
 class _Waiter:
     """A waiter for room."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, count: int) -> None:
         self.size_bytes = size_bytes
+        self.count = count
         self.has_room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -67,14 +68,14 @@ class Budget:
         """True when `take` of that size would not wait."""
         return not self._line.has_before(rank) and self._fits(size_bytes, rank)
 
-    async def take(self, size_bytes: int, rank: int = HIGHEST_RANK) -> None:
-        """Reserve room for one entry, waiting by the policy. QueueFull when there was none in
-        time.
+    async def take(self, size_bytes: int, rank: int = HIGHEST_RANK, *, count: int = 1) -> None:
+        """Reserve room for `count` entries of this size together, waiting by the policy. QueueFull
+        when there was none in time.
         """
         if self.has_room_for(size_bytes, rank):
-            self._account(size_bytes)
+            self._account(size_bytes, count)
         else:
-            await self._wait_for_room(size_bytes, rank)
+            await self._wait_for_room(size_bytes, rank, count)
 
     def release(self, size_bytes: int, count: int = 1) -> None:
         """Return the room of bytes and entries."""
@@ -89,14 +90,14 @@ class Budget:
             self._freed.clear()
             await self._freed.wait()
 
-    async def _wait_for_room(self, size_bytes: int, rank: int) -> None:
+    async def _wait_for_room(self, size_bytes: int, rank: int, count: int) -> None:
         """Returns with the bytes accounted."""
         if self._timeout_ms == 0:
             self.refusals += 1
             raise QueueFull("the queue is full")
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        waiter = _Waiter(size_bytes)
+        waiter = _Waiter(size_bytes, count)
         self._line.join(rank, waiter)
         try:
             async with asyncio.timeout(None if self._timeout_ms < 0 else self._timeout_ms / 1000):
@@ -104,7 +105,7 @@ class Budget:
         except BaseException as error:
             self._line.leave(waiter)
             if waiter.has_room.done() and not waiter.has_room.cancelled():
-                self.release(size_bytes)
+                self.release(size_bytes, count)
             else:
                 self._admit()  # waiters behind it may need less room
             if isinstance(error, TimeoutError):
@@ -122,12 +123,12 @@ class Budget:
             waiter = fitting[0]
             self._line.serve(waiter)
             if not waiter.has_room.done():
-                self._account(waiter.size_bytes)
+                self._account(waiter.size_bytes, waiter.count)
                 waiter.has_room.set_result(None)
 
-    def _account(self, size_bytes: int) -> None:
+    def _account(self, size_bytes: int, count: int) -> None:
         self.used_bytes += size_bytes
-        self.used_count += 1
+        self.used_count += count
 
     def _fits(self, size_bytes: int, rank: int) -> bool:
         if self._capacity_count is not None and self.used_count >= self._capacity_count:

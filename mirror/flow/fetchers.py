@@ -179,8 +179,7 @@ class Fetcher:
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts = ahead
                     self._send(ahead)
-                for entry, before in accepted:
-                    await self._enqueue(entry, before)
+                await self._enqueue(accepted)
         # Without a reader the fetched bytes would be held until the connection closes.
         finally:
             if self._pending is not None:
@@ -315,8 +314,7 @@ class Fetcher:
         self._throttle.spend(fetched_bytes)
         if self._is_resting():
             return False
-        for entry, before in self._fetch_answers.accept(parts, answers, asked):
-            await self._enqueue(entry, before)
+        await self._enqueue(self._fetch_answers.accept(parts, answers, asked))
         if 0 < fetched_bytes < SMALL_ANSWER_BYTES:
             await asyncio.sleep(self._interval_ms() / 1000)
         return True
@@ -355,23 +353,36 @@ class Fetcher:
         self._board.row(key).queueing = self
         self._in_hand.add(key)
 
-    async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
-        """Put the batches into the queue. After an interruption, `let_go` releases them."""
+    async def _enqueue(self, accepted: Sequence[tuple[QueuedBatches, FlowFacts]]) -> None:
+        """Put the batches of an answer into the queue, together where they fit: the producer then
+        sends one request for many partitions, and not many for a few. After an interruption,
+        `let_go` releases them.
+        """
+        size_bytes = sum(entry.size_bytes for entry, _ in accepted)
+        if accepted and self._queue.takes_together(size_bytes, self.key.rank):
+            await self._put(accepted)
+        else:
+            for one in accepted:
+                await self._put([one])
+
+    async def _put(self, accepted: Sequence[tuple[QueuedBatches, FlowFacts]]) -> None:
         try:
-            await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
+            await self._queue.put([(self._lane_of(entry.key), entry) for entry, _ in accepted], self.key.rank)
         except QueueFull:
-            # The facts from before the acceptance: the chain continues at the offset where these
-            # batches would have been queued.
-            again = NotEnqueued(
-                generation=entry.generation,
-                offset=before.chain_offset,
-                epoch=before.chain_epoch,
-                restart_offset=before.restart_offset,
-                rereads_last_batch=before.rereads_last_batch,
-            )
-            self._board.submit(entry.key, again)
+            for entry, before in accepted:
+                # The facts from before the acceptance: the chain continues at the offset where
+                # these batches would have been queued.
+                again = NotEnqueued(
+                    generation=entry.generation,
+                    offset=before.chain_offset,
+                    epoch=before.chain_epoch,
+                    restart_offset=before.restart_offset,
+                    rereads_last_batch=before.rereads_last_batch,
+                )
+                self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)
-        self._has_queued(entry.key)
+        for entry, _ in accepted:
+            self._has_queued(entry.key)
 
     def _has_queued(self, key: TopicPartition) -> None:
         """Note that the batches are queued: another reader of the partition may continue."""

@@ -13,7 +13,7 @@ callers are admitted by rank, then by arrival.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from clients.budget import FOREVER_MS, HIGHEST_RANK, Budget
@@ -84,14 +84,21 @@ class ByteQueue:
         """
         return self._budget.has_room_for(size_bytes, rank)
 
-    async def put(self, lane: int, entry: QueuedBatches, rank: int = HIGHEST_RANK) -> None:
-        """Queue, waiting for room by rank and arrival. Raises QueueFull after the timeout, at once
-        if that is 0.
+    def takes_together(self, size_bytes: int, rank: int = HIGHEST_RANK) -> bool:
+        """True if entries of that size are at most half of what the rank may fill: they may wait
+        for room together without leaving the producers idle meanwhile.
+        """
+        return 2 * size_bytes <= share_bytes(rank, self.capacity_bytes)
+
+    async def put(self, placed: Sequence[tuple[int, QueuedBatches]], rank: int = HIGHEST_RANK) -> None:
+        """Queue entries with their lanes, waiting for room for all of them by rank and arrival.
+        Raises QueueFull after the timeout, at once if that is 0; then none of them is queued.
         """
         # The caller waits here with its batches, so the lanes never hold more than the budget.
-        await self._budget.take(entry.size_bytes, rank)
-        self._lanes[lane].append(entry)
-        self._wakers[lane]()
+        await self._budget.take(sum(entry.size_bytes for _, entry in placed), rank, count=len(placed))
+        for lane, entry in placed:
+            self._lanes[lane].append(entry)
+            self._wakers[lane]()
 
     def take(self, lane: int) -> QueuedBatches | None:
         """The lane's next entry; its bytes stay accounted until `release`."""

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import Command
+from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
+from mirror.flow.queue import ByteQueue
 from mirror.link.ports import FetchAnswer, FetchPart
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
@@ -189,3 +192,29 @@ async def test_a_mirror_whose_site_has_become_active_fetches_nothing_before_its_
         world.record.epoch, world.record.active_site = 3, "a"
         await eventually(world.is_equal)
         assert all(row.facts.generation > 1 for _, row in mirror.board.rows())
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+async def test_an_answer_that_finds_no_room_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, *, is_together: bool
+) -> None:
+    put: list[set[TopicPartition]] = []
+    put_all = ByteQueue.put
+
+    async def full_at_first(queue: ByteQueue, placed: Sequence[tuple[int, QueuedBatches]], rank: int) -> None:
+        put.append({entry.key for _, entry in placed})
+        if len(put) <= 2:
+            raise QueueFull("full")
+        await put_all(queue, placed, rank)
+
+    monkeypatch.setattr(ByteQueue, "put", full_at_first)
+    monkeypatch.setattr(ByteQueue, "takes_together", lambda *_: is_together)
+    world = world_with(partitions=3, batches=1)
+    async with mirroring(world, **SETTINGS):
+        await eventually(world.is_equal)
+        put.clear()
+        for partition in range(3):
+            world.source.produce("orders", partition, 2)
+        await eventually(world.is_equal)
+    assert len(put) > 2
+    assert max(len(keys) for keys in put) == (3 if is_together else 1)

@@ -95,6 +95,13 @@ class Channel:
     # properties, not attributes: compiled code reads an attribute of this class directly, and never
     # calls a property of a derived class
     @property
+    def is_full_after_less(self) -> bool:
+        """True if `send_file` takes less than it was given only when the socket's send buffer is
+        full: another call at once would fail.
+        """
+        return True
+
+    @property
     def has_received(self) -> bool:
         """True if bytes can be received although the socket is not readable."""
         return False
@@ -152,6 +159,10 @@ class CompressedChannel(Channel):
         self._wire = memoryview(bytearray(RECEIVE_BYTES))
         self._received: deque[memoryview] = deque()
         self._unsent: deque[Buffer] = deque()
+
+    @property
+    def is_full_after_less(self) -> bool:
+        return False  # it takes one chunk at a time
 
     @property
     def has_received(self) -> bool:

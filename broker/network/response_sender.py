@@ -70,15 +70,15 @@ class ResponseSender:
         # set first: a failed send closes the connection, and nothing is held then
         self._held_answers_bytes = 0
         try:
-            self._send_some()
+            is_all_sent = self._send_some()
         except BlockingIOError:
-            self._write(is_wanted=True)
-            return
+            is_all_sent = False
         except OSError as error:
             self.close(f"connection failed: {error.strerror}")
             return
-        self._write(is_wanted=False)
-        self._note_sent()
+        self._write(is_wanted=not is_all_sent)
+        if is_all_sent:
+            self._note_sent()
 
     def _note_sent(self) -> None:
         began_ms, self._send_began_ms = self._send_began_ms, -1.0
@@ -102,13 +102,16 @@ class ResponseSender:
         else:
             self._server.loop.remove_writer(self._channel.fd)
 
-    def _send_some(self) -> None:
-        """Send until nothing is left; BlockingIOError if the socket's send buffer is full."""
+    def _send_some(self) -> bool:
+        """Send until nothing is left; False or BlockingIOError if the socket's send buffer is
+        full.
+        """
         outgoing = self._outgoing
         while outgoing:
             head = outgoing[0]
             if is_file(head):
-                self._send_file_part(head)
+                if not self._send_file_part(head):
+                    return False
                 continue
             buffers: list[bytes | bytearray | memoryview] = []
             for part in outgoing:
@@ -119,6 +122,7 @@ class ResponseSender:
             sent = self._channel.send_buffers(buffers, has_more=len(buffers) < len(outgoing))
             self._drop_sent(buffers, sent)
         self._channel.flush()
+        return True
 
     def _drop_sent(self, buffers: Sequence[bytes | bytearray | memoryview], sent: int) -> None:
         self.progress_bytes += sent
@@ -131,7 +135,10 @@ class ResponseSender:
             sent -= len(buffer)
             self._outgoing.popleft()
 
-    def _send_file_part(self, part: FilePart) -> None:
+    def _send_file_part(self, part: FilePart) -> bool:
+        """Send the piece and release it; False if the channel took less than all of it, and
+        BlockingIOError if it took nothing.
+        """
         position, left = part.position, part.length
         try:
             while left:
@@ -143,9 +150,13 @@ class ResponseSender:
                 position += sent
                 left -= sent
                 self.progress_bytes += sent
-        except BlockingIOError:
-            if left != part.length:
+                if left and self._channel.is_full_after_less:
+                    break
+        finally:
+            if 0 < left < part.length:
                 self._outgoing[0] = FileRest(part, position=position, length=left)
-            raise
+        if left:
+            return False
         self._outgoing.popleft()
         part.release()
+        return True

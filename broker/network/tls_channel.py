@@ -48,6 +48,10 @@ class TlsChannel(Channel):
         self._receive_waits_for_send = False
 
     @property
+    def is_full_after_less(self) -> bool:
+        return False  # it takes a bounded piece at a time
+
+    @property
     def has_received(self) -> bool:
         return not self._is_drained
 

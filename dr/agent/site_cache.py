@@ -46,10 +46,11 @@ refresh would otherwise find a few of them.
 """
 
 STATES_AT_ONCE_MAX = 500
-STATES_PAUSE_S = 1.0
-"""When more partition states than STATES_AT_ONCE_MAX have changed, they are read together after
-this pause (s). A promotion changes all of them, and its writers wait in the meantime, while the
-peers need no states: they know the new leader epochs from the link's record.
+STATES_PAUSE_S = 3.0
+"""When more partition states than STATES_AT_ONCE_MAX have changed within this time (s) after a link,
+they are read together after this pause (s). A promotion changes all of them, and its writers wait
+in the meantime, while the peers need no states: they know the new leader epochs from the link's
+record.
 """
 
 NODES_PER_READ_MAX = 500
@@ -73,6 +74,7 @@ class SiteCache:
         # Known partition states; more than a few of them wait for `_read_states`.
         self._dirty_states: set[str] = set()
         self._read_states: asyncio.TimerHandle | None = None
+        self._link_changed_s = float("-inf")
         self._wake = asyncio.Event()
         self._loops = Supervisor()
         self._facts: SiteFacts | None = None
@@ -352,17 +354,21 @@ class SiteCache:
         self._wake.set()
 
     def _data_changed(self, path: str, _: WatchedEvent | None) -> None:
+        loop = asyncio.get_running_loop()
         if path not in self._states:
+            if path.startswith(znodes.LINKS):
+                self._link_changed_s = loop.time()
             self._dirty.add(path)
             self._wake.set()
             return
         self._dirty_states.add(path)
         if self._read_states is not None:
             return
-        if len(self._dirty_states) <= STATES_AT_ONCE_MAX:
+        is_promotion = loop.time() - self._link_changed_s < STATES_PAUSE_S
+        if len(self._dirty_states) <= STATES_AT_ONCE_MAX or not is_promotion:
             self._wake.set()
         else:
-            self._read_states = asyncio.get_running_loop().call_later(STATES_PAUSE_S, self._end_pause)
+            self._read_states = loop.call_later(STATES_PAUSE_S, self._end_pause)
 
     def _end_pause(self) -> None:
         self._read_states = None

@@ -308,10 +308,10 @@ async def test_states_that_change_in_great_number_are_read_after_the_link(monkey
     await cache.start()
     try:
         assert {state.leader_epoch for state, _ in cache.facts.states.values()} == {1}
-        for path in paths:
-            nodes.put(path, encode_partition_state(replace(STATE, leader_epoch=7)))
         raised = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="b", epoch=2)
         nodes.put(znodes.link_path("a-b"), encode_link(raised))
+        for path in paths:
+            nodes.put(path, encode_partition_state(replace(STATE, leader_epoch=7)))
         seen: list[set[int]] = []
 
         def note() -> None:

@@ -47,10 +47,10 @@ refresh would otherwise find a few of them.
 
 STATES_AT_ONCE_MAX = 500
 STATES_PAUSE_S = 3.0
-"""When more partition states than STATES_AT_ONCE_MAX have changed within this time (s) after a link,
-they are read together after this pause (s). A promotion changes all of them, and its writers wait
-in the meantime, while the peers need no states: they know the new leader epochs from the link's
-record.
+"""When more partition states than STATES_AT_ONCE_MAX have changed within this time (s) after a
+link, they are read together after this pause (s). A promotion changes all of them, and its writers
+wait in the meantime, while the peers need no states: they know the new leader epochs from the
+link's record.
 """
 
 NODES_PER_READ_MAX = 500

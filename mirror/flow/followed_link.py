@@ -122,7 +122,11 @@ class FollowedLink:
                 self._submit(key, turn)
 
     def _submit(self, key: TopicPartition, turn: LinkTurned) -> None:
-        facts = self._board.row(key).facts
+        row = self._board.row(key)
+        # The topic of a flow that was left may be gone from both sites meanwhile.
+        if row.is_retired:
+            return
+        facts = row.facts
         is_promoted = facts.state is FlowState.PROMOTED
         if facts.role is not turn.role or (is_promoted and turn.role is not LinkRole.TURNED):
             self._board.submit(key, turn)

@@ -227,6 +227,9 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
     },
     "storm": {
         "alone_p99_ms": Figure(title="latency p99 without the storm", unit="ms", pick=Pick.LOWEST),
+        "elsewhere_p99_ms": Figure(
+            title="latency p99 while the storm hits another broker", unit="ms", pick=Pick.LOWEST
+        ),
         "storm_p99_ms": Figure(title="latency p99 in the storm", unit="ms", pick=Pick.LOWEST),
         "storm_p99_ratio": Figure(
             title="latency p99, of that without the storm", unit="times", pick=Pick.MEDIAN, target=Target(below=2)

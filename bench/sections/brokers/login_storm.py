@@ -3,8 +3,10 @@ over new TLS connections, leave handshakes half open, and send others one byte a
 
 The application writes one record at a time over a connection that is open before the storm, first
 to a plaintext listener, then over TLS and a login to the listener that the storm hits; each without
-the storm, then during it. The storm comes from a separate process and from another loopback
-address. Each attempt is a whole handshake and a login by PLAIN. Run by itself the module is that
+the storm, then while the same storm hits another broker of the machine, then during it. The storm
+comes from a separate process and from another loopback address, and takes CPU of the same machine:
+the second figure shows how much of the third is not the broker's. Each attempt is a whole handshake
+and a login by PLAIN. Run by itself the module is that
 process: `python -m bench.sections.brokers.login_storm HOST:PORT CA`.
 """
 
@@ -56,20 +58,25 @@ def measure(plan: Plan) -> None:
     """Requests alone and in the storm, over both kinds of connections."""
     certificates = make_certificates(plan)
     for side in plan.sides:
-        with broker_with_listeners(plan, side, certificates, name="storm", has_logins=True) as listeners:
+        start = partial(broker_with_listeners, plan, side, certificates, has_logins=True)
+        with start(name="storm") as listeners, start(name="storm-elsewhere") as elsewhere:
             for repeat in range(plan.repeats):
                 for kind in (PLAINTEXT, ENCRYPTED):
-                    _measure(plan, listeners, certificates / AUTHORITY, kind, f"{kind.lower()}-{repeat}")
+                    name = f"{kind.lower()}-{repeat}"
+                    _measure(plan, listeners, elsewhere.encrypted, certificates / AUTHORITY, kind=kind, name=name)
 
 
-def _measure(plan: Plan, listeners: Listeners, authority: Path, kind: str, name: str) -> None:
+def _measure(plan: Plan, listeners: Listeners, elsewhere: str, authority: Path, *, kind: str, name: str) -> None:
     count = plan.scaled(REQUEST_COUNT, least=200)
     connect = partial(_connected, listeners, authority, kind)
     alone, _ = one_in_flight(listeners.broker, f"storm-alone-{name}", 1, count, connect=connect)
+    with _storm(elsewhere, authority):
+        beside, _ = one_in_flight(listeners.broker, f"storm-elsewhere-{name}", 1, count, connect=connect)
     with _storm(listeners.encrypted, authority) as storm:
         stormed, usage = one_in_flight(listeners.broker, f"storm-{name}", 1, count, connect=connect)
     values = {
         "alone_p99_ms": alone["p99_ms"],
+        "elsewhere_p99_ms": beside["p99_ms"],
         "storm_p99_ms": stormed["p99_ms"],
         "storm_p99_ratio": stormed["p99_ms"] / alone["p99_ms"],
         "attempts_per_s": storm.attempts_per_s,

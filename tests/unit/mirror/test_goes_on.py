@@ -114,7 +114,7 @@ async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends()
     async with mirroring(world) as mirror:
         await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
         full = mirror.queue.capacity_bytes
-        await mirror.queue.put(1, entry(full))
+        await mirror.queue.put([(1, entry(full))])
         world.source.produce("orders", 0, 1)
         row = mirror.board.row(FIRST)
         fetcher = cast("Fetcher", await eventually(lambda: row.queueing))

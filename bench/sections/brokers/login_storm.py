@@ -6,8 +6,8 @@ to a plaintext listener, then over TLS and a login to the listener that the stor
 the storm, then while the same storm hits another broker of the machine, then during it. The storm
 comes from a separate process and from another loopback address, and takes CPU of the same machine:
 the second figure shows how much of the third is not the broker's. Each attempt is a whole handshake
-and a login by PLAIN. Run by itself the module is that
-process: `python -m bench.sections.brokers.login_storm HOST:PORT CA`.
+and a login by PLAIN. Run by itself the module is that process: `python -m
+bench.sections.brokers.login_storm HOST:PORT CA`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from mirror.flow.core.flow_events import FetchFailed, NotEnqueued, NothingFetche
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetch_answers import FetchAnswers
-from mirror.flow.late_fetches import FetchParts, LateFetches
+from mirror.flow.late_fetches import LATE_FETCHES_MS_MAX, LATE_PARTITIONS_MAX, FetchParts, LateFetches
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rows import QuietRounds
 from mirror.flow.throttle import Throttle
@@ -43,11 +43,6 @@ QUIET_INTERVAL_MS = 250
 SMALL_ANSWER_BYTES = 256 * 1024
 """Smaller answers are those of a steady flow: without pauses, every record or two would take a
 round trip of the whole path.
-"""
-
-LATE_FETCHES_MS_MAX = 2_000
-"""How long (ms) after a request partitions are fetched beside it. A broker that does not answer for
-longer is for `stall_watch.py`.
 """
 
 LaneOf = Callable[[TopicPartition], int]
@@ -102,6 +97,8 @@ class Fetcher:
         self._partitions: frozenset[TopicPartition] = frozenset()
         # Accepted by their flows and not queued yet.
         self._in_hand: set[TopicPartition] = set()
+        # Those about which something has changed since the last request was sent.
+        self._late_keys: set[TopicPartition] = set()
         self._fetch_answers = FetchAnswers(key.node_id, board=board, clock=clock, on_accepted=self._accepted)
         self._wake = asyncio.Event()
         self._expected_bytes = 0
@@ -134,10 +131,12 @@ class Fetcher:
         """Something has changed about the partition, or about any (None)."""
         if key is None:
             self._changed = None
+            self._late_keys.update(self._partitions - self._sent_parts.keys())
         else:
             self._look_again([key])
+            self._late_keys.add(key)
         self._wake.set()
-        if self._waits_at_source:
+        if self._waits_at_source and len(self._late_keys) <= LATE_PARTITIONS_MAX:
             self._late.begin()
 
     def _look_again(self, keys: Iterable[TopicPartition]) -> None:
@@ -220,6 +219,7 @@ class Fetcher:
         self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
         if parts is not self._sent_parts:
             self._sent_parts, self._asked_parts = parts, [part for _, part in parts.values()]
+        self._late_keys.clear()
         # The request does not name the partitions of the late fetches, so the one after it, which
         # does, has to follow soon.
         self._is_brief = self._late.is_under_way
@@ -286,11 +286,11 @@ class Fetcher:
         """The partitions that the waiting request does not name, or under an older generation;
         without those of which earlier batches are not queued yet.
         """
-        if not self._waits_at_source:
+        if not self._waits_at_source or len(self._late_keys) > LATE_PARTITIONS_MAX:
             return {}
         sent, parts = self._sent_parts, self._parts()
-        late = {key: one for key, one in parts.items() if key not in sent or sent[key][0] != one[0]}
-        return {key: one for key, one in late.items() if key not in self._in_hand}
+        late = {key: parts[key] for key in self._late_keys if key in parts and key not in self._in_hand}
+        return {key: one for key, one in late.items() if key not in sent or sent[key][0] != one[0]}
 
     async def _fetch_late(self, parts: FetchParts) -> bool:
         """One brief fetch. False if it must wait for the next request of the fetcher."""

@@ -14,6 +14,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from mirror.link.ports import FetchPart
 from wire.protocol.ids import TopicPartition
 
+LATE_FETCHES_MS_MAX = 2_000
+"""How long (ms) after a request partitions are fetched beside it. A broker that does not answer for
+longer is for `stall_watch.py`.
+"""
+
+LATE_PARTITIONS_MAX = 500
+"""So many partitions are fetched beside a waiting request. More become ready together only after a
+move or a start: many requests that name thousands would take the CPU that their checks need.
+"""
+
 FetchParts = Mapping[TopicPartition, tuple[int, FetchPart]]
 """What a request names: by partition, the generation of its flow and the position."""
 

@@ -143,6 +143,25 @@ async def test_records_of_a_new_partition_do_not_wait_for_the_fetch_that_waits_a
         await eventually(world.is_equal)
 
 
+async def test_too_many_new_partitions_wait_for_the_next_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brief fetches of thousands of partitions would take the CPU that their checks need."""
+    world = world_with(partitions=1, batches=1)
+    monkeypatch.setattr("mirror.flow.fetchers.LATE_PARTITIONS_MAX", 0)
+    async with mirroring(world, **SETTINGS) as mirror:
+        await eventually(world.is_equal)
+        (fetcher,) = mirror.fetchers
+        before_ms = SystemClock().monotonic_ms()
+        monkeypatch.setattr(MemoryFetch, "wait_max_s", None)
+        await eventually(lambda: fetcher._waits_at_source and fetcher._sent_at_ms > before_ms)
+        world.source.add("payments", 2)
+        world.source.produce("payments", 1, 1)
+        await eventually(lambda: len(fetcher._parts()) == 3)
+        assert not fetcher._late.is_under_way
+        assert not world.is_equal()
+        world.source.produce("orders", 0, 1)
+        await eventually(world.is_equal)
+
+
 async def test_only_partitions_about_which_something_has_changed_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[TopicPartition] = []
     look = Fetcher._part

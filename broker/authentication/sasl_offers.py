@@ -49,7 +49,7 @@ SESSION_MS: Final = "connections.max.reauth.ms"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 LOOKED_AT_MAX: Final = 1000
-"""Stored credentials that show the usual form: with all of many users, the loop would wait."""
+"""The number of stored credentials that show the usual form; reading more would delay clients."""
 _USER_PREFIX: Final = "user_"
 _NONCE_BYTES: Final = 24
 _MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}

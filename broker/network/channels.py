@@ -26,7 +26,7 @@ _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
 
 NEAR_ROUND_TRIP_US: Final = 1000
 NEAR_SEND_BUFFER_BYTES: Final = 256 * 1024
-"""The kernel doubles it; 256 KiB in flight fill 2 Gbit/s over the longest round trip that counts as
+"""The kernel doubles it; 512 KiB in flight fill 4 Gbit/s over the longest round trip that counts as
 near.
 """
 _TCP_INFO_BYTES: Final = 72

@@ -48,7 +48,7 @@ async def ask_followed_site(
     if answer is not None:
         return Followed(answer)
     refusal = (
-        f"the ACLs of site {image.site} follow those of site {site}, which does not answer: "
-        f"`antipode acls` changes those of site {image.site} alone"
+        f"the ACLs of site {image.site} follow those of site {site}, which has not answered in time and may "
+        f"have made the change: repeat it; `antipode acls` changes the ACLs of site {image.site} alone"
     )
     return Followed(refusal=refusal)

@@ -20,8 +20,9 @@ longer is for `stall_watch.py`.
 """
 
 LATE_PARTITIONS_MAX = 500
-"""So many partitions are fetched beside a waiting request. More become ready together only after a
-move or a start: many requests that name thousands would take the CPU that their checks need.
+"""The number of partitions that a fetcher reads beside a waiting request. More become ready together
+only after a move or a start, and then they wait for the next request: brief fetches that name
+thousands would take the CPU that the checks of these partitions need.
 """
 
 FetchParts = Mapping[TopicPartition, tuple[int, FetchPart]]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from clients.budget import QueueFull
+from mirror.assembly import Mirror
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import Command
@@ -119,17 +120,22 @@ async def test_idle_partitions_need_no_command_for_a_round(monkeypatch: pytest.M
         assert commands
 
 
+async def waiting_at_source(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> Fetcher:
+    """The fetcher, once only records of its own partitions end its request, which is not brief."""
+    (fetcher,) = mirror.fetchers
+    before_ms = SystemClock().monotonic_ms()
+    monkeypatch.setattr(MemoryFetch, "wait_max_s", None)
+    await eventually(lambda: fetcher._waits_at_source and fetcher._sent_at_ms > before_ms)
+    return fetcher
+
+
 async def test_records_of_a_new_partition_do_not_wait_for_the_fetch_that_waits_at_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = world_with(partitions=1, batches=1)
     async with mirroring(world, **SETTINGS) as mirror:
         await eventually(world.is_equal)
-        (fetcher,) = mirror.fetchers
-        before_ms = SystemClock().monotonic_ms()
-        # From here on, only records of its own partitions end a fetch that is not brief.
-        monkeypatch.setattr(MemoryFetch, "wait_max_s", None)
-        await eventually(lambda: fetcher._waits_at_source and fetcher._sent_at_ms > before_ms)
+        fetcher = await waiting_at_source(mirror, monkeypatch)
         world.source.add("payments", 2)
         for batches in (1, 2):
             world.source.produce("payments", 1, batches)
@@ -149,10 +155,7 @@ async def test_too_many_new_partitions_wait_for_the_next_fetch(monkeypatch: pyte
     monkeypatch.setattr("mirror.flow.fetchers.LATE_PARTITIONS_MAX", 0)
     async with mirroring(world, **SETTINGS) as mirror:
         await eventually(world.is_equal)
-        (fetcher,) = mirror.fetchers
-        before_ms = SystemClock().monotonic_ms()
-        monkeypatch.setattr(MemoryFetch, "wait_max_s", None)
-        await eventually(lambda: fetcher._waits_at_source and fetcher._sent_at_ms > before_ms)
+        fetcher = await waiting_at_source(mirror, monkeypatch)
         world.source.add("payments", 2)
         world.source.produce("payments", 1, 1)
         await eventually(lambda: len(fetcher._parts()) == 3)

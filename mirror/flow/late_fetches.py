@@ -20,9 +20,9 @@ longer is for `stall_watch.py`.
 """
 
 LATE_PARTITIONS_MAX = 500
-"""The number of partitions that a fetcher reads beside a waiting request. More become ready together
-only after a move or a start, and then they wait for the next request: brief fetches that name
-thousands would take the CPU that the checks of these partitions need.
+"""The number of partitions that a fetcher reads beside a waiting request. More become ready
+together only after a move or a start, and then they wait for the next request: brief fetches that
+name thousands would take the CPU that the checks of these partitions need.
 """
 
 FetchParts = Mapping[TopicPartition, tuple[int, FetchPart]]

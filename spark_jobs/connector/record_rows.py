@@ -127,7 +127,7 @@ def _with_headers(wanted: OffsetRange, batches: Iterable[tuple[bytes, BatchHeade
                 place = (wanted.topic, wanted.partition, record.offset)
                 rows.append((record.key, record.value, *place, time_us, time_type, headers))
         size_bytes += len(body)
-        if size_bytes > COLUMN_BYTES:
+        if rows and size_bytes > COLUMN_BYTES:
             yield _arrow_of_rows(rows)
             rows, size_bytes = [], 0
     if rows:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_jobs.connector import record_rows as rows_module
@@ -38,6 +38,9 @@ RECORDS = st.lists(
 )
 
 
+EMPTY = Record(key=None, value=None, timestamp_ms=0)
+
+
 def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = False) -> list[dict[str, Any]]:
     """The source's rows of these batches."""
     options = ReadOptions(
@@ -61,6 +64,7 @@ def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = Fa
     st.sampled_from([True, False]),
     st.sampled_from([1, 300, rows_module.COLUMN_BYTES]),
 )
+@example([[EMPTY, EMPTY]], 1, 0, True, 1)
 def test_rows_are_the_records_of_the_wanted_offsets(
     groups: list[list[Record]], first: int, length: int, has_headers: bool, column_bytes: int
 ) -> None:

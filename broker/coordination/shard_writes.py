@@ -19,10 +19,7 @@ APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum size of one append, unless a single decision has more."""
 
 
-KeyValue = tuple[bytes, bytes | None]
-
-
-Content = Sequence[KeyValue] | bytes
+Content = Sequence[Record] | bytes
 """The records of a decision: plain records, which share batches with other decisions, or whole
 batches; empty when the decision writes nothing.
 """
@@ -49,10 +46,9 @@ class AwaitedWrites(Struct, Generic[DecisionT], frozen=True):
     append: Awaitable[object]
 
 
-def bytes_of(record: KeyValue) -> int:
+def bytes_of(record: Record) -> int:
     """The bytes of the record's key and value."""
-    key, value = record
-    return len(key) + len(value or b"")
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
@@ -60,7 +56,7 @@ def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
     write stay in one batch if they fit.
     """
     parts: list[bytes] = []
-    plain: list[KeyValue] = []
+    plain: list[Record] = []
     size_bytes = 0
     for write in writes:
         content = write.content
@@ -76,16 +72,18 @@ def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
     return b"".join(parts)
 
 
-def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
-    """The records as batches of a bounded size; none if there are no records."""
+def plain_batches(records: Iterable[Record], *, now_ms: int) -> Iterable[bytes]:
+    """The records as batches of a bounded size, with this timestamp; none if there are no
+    records.
+    """
     batch: list[Record] = []
     size_bytes = 0
-    for key, value in records:
-        record_bytes = bytes_of((key, value))
+    for record in records:
+        record_bytes = bytes_of(record)
         if batch and size_bytes + record_bytes > BATCH_BYTES_MAX:
             yield encode_batch(batch)
             batch, size_bytes = [], 0
-        batch.append(Record(key, value, now_ms))
+        batch.append(record._replace(timestamp_ms=now_ms))
         size_bytes += record_bytes
     if batch:
         yield encode_batch(batch)

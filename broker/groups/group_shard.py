@@ -125,7 +125,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
             return
         producer = (header.producer_id, header.producer_epoch) if header.is_transactional else None
         try:
-            fact = group_records.decode(record.key, record.value, producer=producer)
+            fact = group_records.decode(record.key, record.value, headers=record.headers, producer=producer)
         except Malformed as error:
             # One record that cannot be decoded must not remove all groups of the partition.
             log.warning(
@@ -216,7 +216,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
 def _transactional_batch(records: Sequence[OffsetPending], now_ms: int) -> bytes:
     """One batch: a commit of offsets belongs to one producer."""
     return encode_batch(
-        [Record(*group_records.encode(record), now_ms) for record in records],
+        [group_records.encode(record)._replace(timestamp_ms=now_ms) for record in records],
         producer_id=records[0].producer_id,
         producer_epoch=records[0].producer_epoch,
         attributes=TRANSACTIONAL_BIT,

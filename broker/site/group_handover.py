@@ -89,8 +89,8 @@ class GroupHandover:
 
 
 def _encoded(record: MemberRecord) -> pb.GroupRecord:
-    key, value = group_records.encode(record)
-    return pb.GroupRecord(key=key, value=value or b"")
+    encoded = group_records.encode(record)
+    return pb.GroupRecord(key=encoded.key or b"", value=encoded.value or b"")
 
 
 def _decoded(records: Sequence[pb.GroupRecord]) -> tuple[MemberRecord, ...]:

@@ -153,7 +153,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         return decision
 
     def _content_of(self, decision: TransactionDecision) -> Content:
-        return [transaction_records.encode(record) for record in decision.records]
+        return [Record(*transaction_records.encode(record)) for record in decision.records]
 
     def _apply(self, decision: TransactionDecision) -> None:
         for record in decision.records:

@@ -13,12 +13,13 @@ from wire.protocol.ids import TopicPartition
 from wire.rules.links import carries_topic
 
 
-def circumstances(board: FlowBoard, link: LinkView, *, now_ms: float) -> Circumstances:
+def circumstances(board: FlowBoard, link: LinkView, *, now_ms: float, is_kept_at_target: bool = False) -> Circumstances:
     """The circumstances at this moment of the monotonic clock; copies are looked up when asked."""
     return Circumstances(
         now_ms=now_ms,
         is_routed=link.record.is_routed,
         is_draining=link.role is LinkRole.DRAINING,
+        is_kept_at_target=is_kept_at_target,
         copy_of=lambda key: _copy_of(board, key),
         is_carried=lambda topic: carries_topic(link.record, topic),
     )

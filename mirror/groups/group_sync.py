@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from mirror.flow.board import FlowBoard
+from mirror.groups.carried_before import CarriedBefore
 from mirror.groups.circumstances import circumstances
 from mirror.groups.core.group_offsets import GroupOffsets
 from mirror.groups.core.group_state import Circumstances, Offsets
@@ -91,6 +92,7 @@ class GroupSync:
         self._interval_ms = interval_ms
         self._commits = None if tail is None else SourceCommits(tail)
         self._offsets = GroupOffsets()
+        self._carried_before = CarriedBefore(self._offsets, target, clock)
         self._writes = GroupWrites(self._offsets, target, metrics=metrics, clock=clock)
         # The link under which the source's commits are followed.
         self._followed: LinkView | None = None
@@ -170,20 +172,19 @@ class GroupSync:
         problems = dict(listed.problems)
         names = {name for name in listed.by_group if carries_group(link.record, name)}
         due = self._list(names, link)
-        is_whole = True
-        if due:
-            asked_ms = self._clock.monotonic_ms()
-            read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
-            problems |= states.problems
-            self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
-            for name, reason in read.problems.items():
-                self._offsets.fail(name, reason, self._clock.monotonic_ms())
-            for name, offsets in read.by_group.items():
-                from_target = read.from_target.get(name, ())
-                self._offsets.source_read(name, offsets, from_target=from_target, now_ms=asked_ms)
-            for name in set(due) - read.by_group.keys() - read.problems.keys():
-                self._offsets.wait(name, "its coordinator at the source is moving or loading")
-            is_whole = await self._carry([name for name in due if name in read.by_group], link, asked_ms=asked_ms)
+        asked_ms = self._clock.monotonic_ms()
+        read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
+        problems |= states.problems
+        self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
+        for name, reason in read.problems.items():
+            self._offsets.fail(name, reason, self._clock.monotonic_ms())
+        for name, offsets in read.by_group.items():
+            from_target = read.from_target.get(name, ())
+            self._offsets.source_read(name, offsets, from_target=from_target, now_ms=asked_ms)
+        for name in set(due) - read.by_group.keys() - read.problems.keys():
+            self._offsets.wait(name, "its coordinator at the source is moving or loading")
+        is_whole = await self._carry([name for name in due if name in read.by_group], link, asked_ms=asked_ms)
+        await self._carried_before.adopt(states.by_group, link, lambda: self._circumstances(link))
         self._is_source_read = not listed.problems and self._offsets.are_read(names)
         self._end_round(problems, began_ms=began_ms)
         is_carried = is_whole and not self.report.problems
@@ -376,7 +377,8 @@ class GroupSync:
         return [name for name in names if name not in unanswered and name in self._offsets]
 
     def _circumstances(self, link: LinkView) -> Circumstances:
-        return circumstances(self._board, link, now_ms=self._clock.monotonic_ms())
+        now_ms, is_kept = self._clock.monotonic_ms(), self._target.keeps_offsets
+        return circumstances(self._board, link, now_ms=now_ms, is_kept_at_target=is_kept)
 
     def _end_round(self, problems: Mapping[str, str], *, began_ms: float) -> None:
         self.report.end_round({**problems, **self._offsets.problems}, self.target_ahead, began_ms=began_ms)

@@ -13,7 +13,7 @@ from mirror.groups.core.group_offsets import GroupOffsets
 from mirror.groups.core.group_state import GroupDecision
 from mirror.groups.group_report import listed
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.committed_offsets import REMOVED
+from mirror.link.core.committed_offsets import removal_of
 from mirror.link.group_ports import GroupPort
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
@@ -65,7 +65,8 @@ class GroupWrites:
         """Send the decision's writes, then its removals: one request cannot hold both."""
         name = decision.group
         refused: dict[TopicPartition, ErrorCode] = {}
-        for offsets in ({**decision.refreshed, **decision.writes}, dict.fromkeys(decision.removed, REMOVED)):
+        removed = {key: removal_of(at) for key, at in decision.removed.items()}
+        for offsets in ({**decision.refreshed, **decision.writes}, removed):
             if not offsets:
                 continue
             try:

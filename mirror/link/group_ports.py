@@ -106,8 +106,24 @@ class GroupPort(Protocol):
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by
+        """Write offsets as the link's mirror, and remove those of a `removal_of`; the outcome by
         partition.
+        """
+        ...
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """True if offsets do not expire at this site, and it knows which ones mirrors have
+        written.
+        """
+        ...
+
+    async def carried(
+        self, groups: Sequence[str], *, link: str, link_epoch: int
+    ) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
+        """Of these groups, the offsets that mirrors of the link have written at this epoch and that
+        are unchanged since. The answer lacks groups whose coordinator does not answer. Raises
+        Unreachable.
         """
         ...
 

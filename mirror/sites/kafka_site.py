@@ -193,6 +193,21 @@ class KafkaSite:
         written = self._commits.commit(group, wanted, link=link, link_epoch=link_epoch)
         return {TopicPartition(*key): code for key, code in (await reached(written)).items()}
 
+    @property
+    def keeps_offsets(self) -> bool:
+        """True: offsets do not expire at a passive site."""
+        return True
+
+    async def carried(
+        self, groups: Sequence[str], *, link: str, link_epoch: int
+    ) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
+        """Of these groups, the offsets that the link's mirrors have written at this epoch."""
+        found = await reached(self._client.carried_offsets(groups, link=link, link_epoch=link_epoch))
+        return {
+            group: {TopicPartition(*key): GroupOffset(offset) for key, offset in offsets.items()}
+            for group, offsets in found.items()
+        }
+
     def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """A site keeps nothing of that."""
 

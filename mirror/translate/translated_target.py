@@ -303,7 +303,7 @@ class TranslatedTarget:
         await self.places.refresh(self._sources_topics or {})
         wanted: dict[PartitionKey, CommittedOffset] = {}
         for key, at in offsets.items():
-            if at is REMOVED:
+            if at.offset == REMOVED.offset:
                 self._group_notes.forget(group, self.places.at_target(key))
                 continue
             offset = self.places.downstream(key, at.offset)
@@ -329,6 +329,15 @@ class TranslatedTarget:
             return False
         known = self._as_noted(group, key, read.offset)
         return known is not None and source_offset > known
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """False: the target's own retention time counts."""
+        return False
+
+    async def carried(self, groups: Sequence[str], **_: object) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:  # noqa: ARG002
+        """None: offsets that the source has removed expire at the target."""
+        return {}
 
     def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """Store the pair for the next daemon if each offset translates to the other: with an

@@ -173,7 +173,9 @@ class GroupHistory(RuleBasedStateMachine):
         known = self.scene.groups.get(group)
         has_members = known is not None and bool(known.members)
         before = self.scene.groups.offset(group, partition)
-        self.scene.ask(MirrorOffsets(group_id=group, offsets={partition: CommittedOffset(offset, -1, "")}))
+        self.scene.ask(
+            MirrorOffsets(group_id=group, offsets={partition: CommittedOffset(offset, -1, "")}, carried_by="l@1")
+        )
         if has_members:
             assert self.scene.groups.offset(group, partition) == before
 

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 STEPS = st.lists(
     st.builds(
         Step,
-        st.sampled_from(["commit", "remove", "grow", "follow", "round", "unread", "refuse", "lose", "pass"]),
+        st.sampled_from(["commit", "remove", "grow", "follow", "round", "unread", "refuse", "lose", "pass", "restart"]),
         st.integers(0, 1),
         st.integers(0, LOG_END_MAX),
     ),
@@ -44,7 +44,8 @@ STEPS = st.lists(
 class World:
     """The twin: two dictionaries of offsets, and all that was ever committed at the source."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_kept: bool) -> None:
+        self.is_kept = is_kept
         self.machine = GroupOffsets()
         self.source: dict[TopicPartition, int] = {}
         self.history: dict[TopicPartition, list[int]] = {key: [] for key in KEYS}
@@ -57,6 +58,7 @@ class World:
             now_ms=self.now_ms,
             is_routed=True,
             is_draining=False,
+            is_kept_at_target=self.is_kept,
             copy_of=lambda key: Copy(True, True, 0, self.ends[key], 0),
             is_carried=lambda _: True,
         )
@@ -73,6 +75,8 @@ class World:
                 self.source.pop(key, None)
             case "grow":
                 self.ends[key] = max(self.ends[key], step.value)
+            case "restart":
+                self.restart()
             case "pass":
                 self.now_ms += 500 * step.value
             case "follow":
@@ -92,6 +96,12 @@ class World:
                 offsets = {key: GroupOffset(offset) for key, offset in self.source.items()}
                 self.machine.source_read(name, offsets, now_ms=self.now_ms)
         self.carry(due if fault != "unread" else [], fault)
+        if self.is_kept and GROUP in self.machine.unexplained([GROUP] if self.target else []):
+            self.machine.adopt(GROUP, self.target, self.link())
+
+    def restart(self) -> None:
+        """Another daemon replaces this one, which has written all that the target has."""
+        self.machine = GroupOffsets()
 
     def carry(self, names: list[str], fault: str) -> None:
         for name in names:
@@ -112,8 +122,9 @@ class World:
             if before is not None and offset.offset < before.offset:
                 assert offset.offset in self.history[key], "b: back to an offset that the group never had"
             self.target[key] = offset
-        for key in decision.removed:
+        for key, at_target in decision.removed.items():
             assert key not in self.source, "g: the source has it"
+            assert not self.is_kept or self.target.get(key) in (None, at_target), "g: another offset than the known one"
             self.target.pop(key, None)
         if fault == "lose":  # the target has written, and its answer does not arrive
             self.machine.fail(decision.group, "no answer", self.now_ms)
@@ -122,24 +133,25 @@ class World:
         self.machine.succeed(decision.group)
 
 
-@given(STEPS)
-def test_the_target_has_the_source_s_offsets_in_the_end_after_any_failure(steps: list[Step]) -> None:
-    world = World()
+@given(STEPS, st.booleans())
+def test_the_target_has_the_source_s_offsets_in_the_end_after_any_failure(steps: list[Step], is_kept: bool) -> None:
+    world = World(is_kept=is_kept)
     for step in steps:
         world.do(step)
     world.ends = dict.fromkeys(KEYS, LOG_END_MAX)
-    for wait_ms in (PROBLEM_PAUSE_MS_MAX, 0, BEHIND_BELIEVED_AFTER_MS, FORGOTTEN_AFTER_MS, 0):
+    for wait_ms in (PROBLEM_PAUSE_MS_MAX, 0, BEHIND_BELIEVED_AFTER_MS, FORGOTTEN_AFTER_MS, 0, FORGOTTEN_AFTER_MS, 0):
         world.now_ms += wait_ms
         world.round()
         world.machine.check_invariants(world.link())
     kept = {key: offset.offset for key, offset in world.target.items()}
     assert {key: kept[key] for key in world.source} == world.source
+    assert not is_kept or kept == world.source
     assert not world.machine.problems
     assert not world.machine.open_groups(world.now_ms)
 
 
 def test_a_commit_ahead_of_its_copy_is_clamped_and_stays_open_until_the_copy_has_grown() -> None:
-    world = World()
+    world = World(is_kept=True)
     world.source = {KEYS[0]: 9}
     world.ends[KEYS[0]] = 4
     world.round()
@@ -152,7 +164,7 @@ def test_a_commit_ahead_of_its_copy_is_clamped_and_stays_open_until_the_copy_has
 
 
 def test_a_write_that_may_not_be_is_refused_with_the_story() -> None:
-    world = World()
+    world = World(is_kept=True)
     world.source, world.ends[KEYS[0]] = {KEYS[0]: 9}, 12
     world.round()
     forged = GroupDecision(group=GROUP, writes={KEYS[0]: GroupOffset(13)}, sources={KEYS[0]: GroupOffset(13)})

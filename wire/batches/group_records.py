@@ -6,6 +6,9 @@ its own tools read them.
 | an offset | version 1: group, topic, partition | written as version 3, or 1 when the client asked for an expiry time of its own |
 | a group | version 2: group | written as version 3 |
 
+The header `antipode.mirror` of an offset names the link and the epoch of the mirror that wrote it
+(`link@epoch`); the next record of the key, such as a client's commit, lacks it.
+
 Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of
 other kinds (KIP-848 groups: `consumer_group_records.py`) are returned as None, to be passed over.
 Called by the broker's coordinator and by tools; the broker interprets the fields.
@@ -14,6 +17,8 @@ Called by the broker's coordinator and by tools; the broker interprets the field
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
@@ -21,6 +26,7 @@ from wire.protocol.byte_writer import string_bytes
 from wire.protocol.ids import NO_EPOCH, NO_TIMESTAMP
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+MIRROR_HEADER: Final = "antipode.mirror"
 
 
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
@@ -34,6 +40,9 @@ _VALUE_VERSION_MAX: Final = 4
 _INT16: Final = struct.Struct(">h").pack
 _INT32: Final = struct.Struct(">i").pack
 _INT64: Final = struct.Struct(">q").pack
+
+
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class OffsetKey(NamedTuple):
@@ -52,7 +61,8 @@ class GroupKey(NamedTuple):
 
 class OffsetValue(NamedTuple):
     """A committed offset; `expire_timestamp_ms` only when the commit named a retention time of its
-    own.
+    own. `carried_by` names the link and epoch of the mirror that wrote it, and is empty for a
+    client's commit.
     """
 
     offset: int
@@ -60,6 +70,7 @@ class OffsetValue(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
+    carried_by: str = ""
 
 
 class MemberValue(NamedTuple):
@@ -126,6 +137,25 @@ def encode_offset_value(value: OffsetValue) -> bytes:
         + _text(value.metadata)
         + _INT64(value.commit_timestamp_ms)
     )
+
+
+def offset_headers(value: OffsetValue) -> Headers:
+    """The headers of an offset record."""
+    return ((MIRROR_HEADER, value.carried_by.encode()),) if value.carried_by else ()
+
+
+def carried_by(headers: Headers) -> str:
+    """The `carried_by` of an offset record with these headers."""
+    for name, value in headers:
+        if name == MIRROR_HEADER and value:
+            return _claim(value)
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _claim(value: bytes) -> str:
+    """One text for all offsets of a link: a coordinator keeps many thousands."""
+    return value.decode(errors="replace")
 
 
 def decode_offset_value(raw: Buffer) -> OffsetValue:

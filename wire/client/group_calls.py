@@ -1,6 +1,7 @@
 """A client's calls about groups and their offsets: asked of coordinators, or of every broker."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from wire.client.requests.group_requests import (
     Committer,
     FetchedOffset,
     GroupListing,
+    request_carried_offsets,
     request_commit,
     request_committed,
     request_committed_by_groups,
@@ -162,6 +164,28 @@ class GroupCalls(ClusterAccess):
         await asyncio.gather(*(ask(node_id, names) for node_id, names in by_node.items()))
         alone = [name for name in groups if name not in found or _is_elsewhere(found[name])]
         await asyncio.gather(*map(write_alone, alone))
+        return found
+
+    async def carried_offsets(
+        self, group_ids: Iterable[str], *, link: str, link_epoch: int
+    ) -> dict[str, dict[PartitionKey, int]]:
+        """The offsets of these groups that mirrors of the link have written at this epoch and that
+        are unchanged since, with one request to each coordinator. One attempt; the result leaves
+        out groups whose coordinator has moved, does not answer, or does not know the request.
+        """
+        found: dict[str, dict[PartitionKey, int]] = {}
+
+        async def ask(node_id: int, of_node: Sequence[str]) -> None:
+            with contextlib.suppress(BrokerError, Unreachable, UnsupportedApi):
+                connection = await self.connection(node_id)
+                found.update(await request_carried_offsets(connection, of_node, link=link, link_epoch=link_epoch))
+
+        wanted = list(group_ids)
+        by_node, _ = await self._by_coordinator(wanted)
+        await asyncio.gather(*(ask(node_id, of_node) for node_id, of_node in by_node.items()))
+        for group_id in wanted:
+            if group_id not in found:
+                self.forget_coordinator(group_id)
         return found
 
     async def _by_coordinator(

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
-from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
+from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
 from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS
@@ -30,6 +30,7 @@ CLAIMING_APIS: Final = frozenset(
         MIRROR_APPEND,
         MIRROR_OFFSET_COMMIT,
         MIRROR_GROUP_OFFSETS,
+        CARRIED_OFFSETS,
         LINK_PROGRESS,
         MIRROR_REPORTS,
         MIRROR_TRANSACTIONAL_IDS,

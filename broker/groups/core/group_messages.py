@@ -133,10 +133,13 @@ class EndProducerTransaction(Command, frozen=True, kw_only=True):
 
 class MirrorOffsets(Command, frozen=True, kw_only=True):
     """Store offsets that a mirror read at the active site, and remove offsets that the active site
-    has removed (offset -1). Refused while the group has members here.
+    has removed (offset -1). Refused while the group has members here. The metadata of a removed
+    offset is the offset that the mirror knows here: if the group has another one, it stays.
+    `carried_by` names the link and its epoch, and is stored with the offsets.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
+    carried_by: str = ""
 
 
 class DeleteGroup(Command, frozen=True, kw_only=True):

@@ -136,7 +136,7 @@ def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupR
 
 def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
     """A mirror's commit: refused while the group has members here. Offset -1 means that the active
-    site has no offset.
+    site has no offset; an offset that the group has committed here meanwhile stays.
     """
     # the members here are right: this site is active for them, or is becoming active
     if turn.group.members:
@@ -144,15 +144,25 @@ def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRe
         return []
     gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
     kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
-    removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
+    known = [one for one in gone if one in offsets and _is_known(offsets[one], command.offsets[one].metadata)]
+    removed = removals(turn.group, known, offsets) if known else []
     # a group that gets offsets in the same request is not removed
     if kept:
         removed = [record for record in removed if not isinstance(record, GroupRemoved)]
-    return [*removed, *_take(turn, kept, gone)]
+    return [*removed, *_take(turn, kept, gone, carried_by=command.carried_by)]
+
+
+def _is_known(value: OffsetValue, known: str) -> bool:
+    """True if this is the offset that the mirror knows; mirrors of earlier releases name none."""
+    return not known or known == str(value.offset)
 
 
 def _take(
-    turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset], gone: Iterable[TopicPartition] = ()
+    turn: Turn,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    gone: Iterable[TopicPartition] = (),
+    *,
+    carried_by: str = "",
 ) -> list[GroupRecord]:
     """Records for the offsets that are accepted; results for them and for those that are `gone`."""
     records: list[GroupRecord] = []
@@ -163,7 +173,14 @@ def _take(
             continue
         errors[partition] = ErrorCode.none
         expires_ms = NO_TIMESTAMP if offset.retention_ms < 0 else turn.now_ms + offset.retention_ms
-        value = OffsetValue(offset.offset, offset.leader_epoch, offset.metadata, turn.now_ms, expires_ms)
+        value = OffsetValue(
+            offset.offset,
+            offset.leader_epoch,
+            offset.metadata,
+            turn.now_ms,
+            expire_timestamp_ms=expires_ms,
+            carried_by=carried_by,
+        )
         records.append(OffsetCommitted(group_id=turn.group.group_id, partition=partition, value=value))
     turn.answer(turn.token, PartitionsReply(errors=errors))
     return records

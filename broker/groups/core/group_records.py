@@ -25,8 +25,10 @@ from wire.batches.consumer_group_records import (
 from wire.batches.group_records import (
     GroupKey,
     GroupValue,
+    Headers,
     MemberValue,
     OffsetKey,
+    carried_by,
     decode_group_value,
     decode_key,
     decode_offset_value,
@@ -34,31 +36,34 @@ from wire.batches.group_records import (
     encode_group_value,
     encode_offset_key,
     encode_offset_value,
+    offset_headers,
 )
+from wire.batches.records import Record
 from wire.protocol.ids import TopicPartition
 
-KeyValue = tuple[bytes, bytes | None]
 
-
-def encode(record: KeyedRecord) -> KeyValue:
-    """Key and value in the log."""
+def encode(record: KeyedRecord) -> Record:
+    """The record in the log, without its timestamp."""
     match record:
         case GroupStored(group=group):
-            return encode_group_key(GroupKey(group.group_id)), encode_group_value(group_value(group))
+            return Record(encode_group_key(GroupKey(group.group_id)), encode_group_value(group_value(group)))
         case GroupRemoved(group_id=group_id):
-            return encode_group_key(GroupKey(group_id)), None
+            return Record(encode_group_key(GroupKey(group_id)), None)
         case (
             OffsetCommitted(group_id=group_id, partition=partition, value=value)
             | OffsetPending(group_id=group_id, partition=partition, value=value)
         ):
-            return encode_offset_key(OffsetKey(group_id, *partition)), encode_offset_value(value)
+            key = encode_offset_key(OffsetKey(group_id, *partition))
+            return Record(key, encode_offset_value(value), headers=offset_headers(value))
         case OffsetRemoved(group_id=group_id, partition=partition):
-            return encode_offset_key(OffsetKey(group_id, *partition)), None
+            return Record(encode_offset_key(OffsetKey(group_id, *partition)), None)
         case ConsumerFact(key=key, value=fact):
-            return encode_consumer_group_key(key), None if fact is None else encode_consumer_group_value(fact)
+            return Record(encode_consumer_group_key(key), None if fact is None else encode_consumer_group_value(fact))
 
 
-def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None = None) -> KeyedRecord | None:
+def decode(
+    key: bytes, value: bytes | None, *, headers: Headers = (), producer: tuple[int, int] | None = None
+) -> KeyedRecord | None:
     """The record, or None for a kind that is not stored; `producer`: id and epoch of a
     transactional batch. Raises Malformed.
     """
@@ -68,6 +73,8 @@ def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None 
             if value is None:
                 return OffsetRemoved(group_id=group_id, partition=partition)
             offset = decode_offset_value(value)
+            if headers:
+                offset = offset._replace(carried_by=carried_by(headers))
             if producer is not None:
                 producer_id, producer_epoch = producer
                 return OffsetPending(

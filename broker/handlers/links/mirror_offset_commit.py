@@ -3,7 +3,8 @@
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's
 epoch, which the group instance id carries (`wire/protocol/messages/private.py`); a group with
 members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 means that the
-active site has removed the offset: it is removed here too. A request without a group is a daemon's
+active site has removed the offset: it is removed here too, unless the group has another one than
+the metadata names. A request without a group is a daemon's
 report on its part of the link: the time as of which every offset is mirrored, for the account of a
 failover, and its problems. Versions: 8 and 9. Not done: nothing.
 """
@@ -22,7 +23,7 @@ from broker.handlers.groups.offset_commit import named_offsets, response
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.site.group_reports import GroupReports
-from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
+from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, link_claim, parse_link_claim
 from wire.rules.sync_reports import decode_report
 
 API_KEY = MIRROR_OFFSET_COMMIT
@@ -47,7 +48,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         _note_report(doors, request, link, link_epoch)
         taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
         return response(API_KEY, context, request, ErrorCode.none, taken)
-    command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
+    offsets = named_offsets(request, lambda _: True)
+    claim = link_claim(link, link_epoch)
+    command = MirrorOffsets(group_id=request.group_id, offsets=offsets, carried_by=claim)
     try:
         reply = await doors.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:

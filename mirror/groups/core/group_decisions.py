@@ -56,8 +56,10 @@ def decide(name: str, group: GroupState, link: Circumstances) -> GroupDecision:
             found.is_open = True
         _choose(group, key, offset=offset, target=_range(copy), link=link, found=found)
         is_refreshed = is_written_again and not group.is_active and key not in found.writes
-        if is_refreshed and key in group.at_target:
-            found.refreshed[key] = group.at_target[key]
+        at_target = group.at_target.get(key)
+        # A target that keeps offsets would take a group's own one, which is ahead, as carried.
+        if is_refreshed and at_target and not (link.is_kept_at_target and at_target.offset > offset.offset):
+            found.refreshed[key] = at_target
     missing, removed, forgotten = _missing(group, link)
     return GroupDecision(
         group=name,
@@ -65,14 +67,15 @@ def decide(name: str, group: GroupState, link: Circumstances) -> GroupDecision:
         sources={key: group.at_source[key] for key in found.writes},
         refreshed=found.refreshed,
         # Members at the target commit their own offsets (c).
-        removed=() if group.is_active else removed,
+        removed={} if group.is_active else removed,
         settled=found.settled,
         in_sync=found.in_sync,
         target_ahead=found.target_ahead,
         behind_since_ms=found.behind_since_ms,
         missing_since_ms=missing,
         forgotten=forgotten,
-        is_written_again=is_written_again,
+        # While no copy is known, there is nothing yet to write again.
+        is_written_again=is_written_again and bool(found.is_whole or found.refreshed or found.writes),
         is_open=found.is_open,
         is_whole=found.is_whole,
     )
@@ -115,26 +118,35 @@ def _choose(
 
 def _missing(
     group: GroupState, link: Circumstances
-) -> tuple[dict[TopicPartition, float], tuple[TopicPartition, ...], tuple[TopicPartition, ...]]:
+) -> tuple[dict[TopicPartition, float], dict[TopicPartition, GroupOffset], tuple[TopicPartition, ...]]:
     """Return the time since which mirrored offsets are missing at the source, the offsets to
-    remove, and the offsets to drop because their partition has left the link.
+    remove, and the offsets to drop because their partition has left the link, or because the target
+    has another offset than the carried one.
     """
     since: dict[TopicPartition, float] = {}
-    removed: list[TopicPartition] = []
+    removed: dict[TopicPartition, GroupOffset] = {}
     forgotten: list[TopicPartition] = []
     for key in group.carried.keys() - group.at_source.keys():
-        copy = link.copy_of(key)
-        # the partition has left the link: its offsets stay at the target
-        if copy is None:
+        copy, at_target = link.copy_of(key), group.at_target.get(key)
+        # the partition has left the link, or the group has moved on at the target: its offsets stay
+        # there
+        is_own = (
+            link.is_kept_at_target
+            and not link.is_routed
+            and at_target is not None
+            and at_target.offset > group.carried[key].offset
+        )
+        if copy is None or is_own:
             forgotten.append(key)
             continue
         since[key] = group.missing_since_ms.get(key, link.now_ms)
-        is_gone = link.now_ms - since[key] >= FORGOTTEN_AFTER_MS
+        is_gone = group.is_read and link.now_ms - since[key] >= FORGOTTEN_AFTER_MS
         # a topic that is created again lacks its offsets for a while, so they are not removed at
         # once
-        if is_gone and copy.is_ours and copy.is_mirroring:
-            removed.append(key)
-    return since, tuple(removed), tuple(forgotten)
+        is_known = at_target is not None or not link.is_kept_at_target
+        if is_gone and copy.is_ours and copy.is_mirroring and is_known:
+            removed[key] = at_target or group.carried[key]
+    return since, removed, tuple(forgotten)
 
 
 def _range(copy: Copy) -> TargetRange:

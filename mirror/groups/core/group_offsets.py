@@ -15,8 +15,9 @@ the outcome.
   e. Nothing is written over offsets that are unknown at the target. Where groups may work at the
      target (all links but routed ones), its offsets are read again before each change.
   f. Nothing is written for a partition that another daemon of the link has.
-  g. An offset is removed at the target only after the source has been without it for
-     FORGOTTEN_AFTER_MS, and while its partition is mirrored.
+  g. An offset is removed at the target only if a mirror of the link has written it there or both
+     ends agreed on it, after the source has been without it for FORGOTTEN_AFTER_MS, and while its
+     partition is mirrored. An offset that the group has committed at the target stays.
   h. A group that fails pauses alone, ever longer, up to PROBLEM_PAUSE_MS_MAX.
 """
 
@@ -42,6 +43,12 @@ down the rounds of other groups.
 WRITTEN_AGAIN_MS: Final = 3_600_000
 """Age (ms) at which an unchanged offset is written to the target again: far less than the shortest
 sensible retention.
+"""
+
+FIRST_WRITTEN_AGAIN_MS: Final = 600_000
+"""Time (ms) within which a daemon writes the offsets again that it has found equal, but not in the
+first half of it, when copies may be unknown: then the target knows them as carried at the link's
+epoch.
 """
 
 STORY_LENGTH: Final = 16
@@ -147,6 +154,33 @@ class GroupOffsets:
             else:
                 group.at_source[key] = offset
 
+    def unexplained(self, at_target: Collection[str]) -> list[str]:
+        """Of the target's groups those with offsets that the source lacks and of which this daemon
+        does not know where they come from.
+        """
+        known = self._groups
+        return [name for name in at_target if name not in known or known[name].only_at_target]
+
+    def adopt(self, name: str, offsets: Offsets, link: Circumstances) -> bool:
+        """Mirrors of the link have written these offsets of a group at the target, perhaps an
+        earlier daemon: they are removed if the source lacks them. True if there are such.
+        """
+        adopted = {
+            key: at
+            for key, at in offsets.items()
+            if (copy := link.copy_of(key)) is not None and copy.is_ours and self._is_lacking(name, key)
+        }
+        if adopted:
+            group = self._group(name, link.now_ms)
+            group.carried.update(adopted)
+            group.at_target.update(adopted)
+            group.only_at_target.difference_update(adopted)
+        return bool(adopted)
+
+    def _is_lacking(self, name: str, key: TopicPartition) -> bool:
+        group = self._groups.get(name)
+        return group is None or (key not in group.at_source and key not in group.carried)
+
     def target_states(self, active: Collection[str]) -> None:
         """The groups that have members at the target."""
         for name, group in self._groups.items():
@@ -159,12 +193,13 @@ class GroupOffsets:
         if group.is_active:
             return False
         offsets = self.carriable(name, link)
-        if not offsets.keys() <= group.at_target.keys():
+        # What is removed at the target is compared with what it has there.
+        if not {*offsets, *_lacking(group, link)} <= group.at_target.keys():
             return True
         if link.is_routed:
             # (e): only where groups may commit at the target must it be read before each change
             return False  # On a routed link only this mirror commits at the target.
-        is_written_again = link.now_ms >= group.written_again_at_ms
+        is_written_again = bool(offsets) and link.now_ms >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
     def carriable(self, name: str, link: Circumstances) -> dict[TopicPartition, GroupOffset]:
@@ -186,9 +221,13 @@ class GroupOffsets:
         the target stores them.
         """
         group = self._groups[name]
-        for key in self.carriable(name, link):
+        lacking = _lacking(group, link)
+        group.only_at_target = set(at_target.keys() - group.at_source.keys() - group.carried.keys())
+        for key in [*self.carriable(name, link), *lacking]:
             before, now = group.at_target.pop(key, None), at_target.get(key)
             if now is None:
+                if key in lacking:
+                    group.forget(key)
                 continue
             group.at_target[key] = now
             # The target's offset is unchanged, so it shows nothing new.
@@ -222,8 +261,8 @@ class GroupOffsets:
             source, before, at_target = group.at_source[key], group.carried.get(key), group.at_target.get(key)
             self._story.append((decision.group, key, source, before, at_target, offset))
             self._check_write(group, key, offset, link)
-        for key in decision.removed:
-            self._story.append((decision.group, key, None, group.carried.get(key), group.at_target.get(key), REMOVED))
+        for key, at_target in decision.removed.items():
+            self._story.append((decision.group, key, None, group.carried.get(key), at_target, REMOVED))
         group.target_ahead = dict(decision.target_ahead)
         group.behind_since_ms = dict(decision.behind_since_ms)
         group.missing_since_ms = dict(decision.missing_since_ms)
@@ -295,7 +334,8 @@ class GroupOffsets:
         group = self._groups.get(name)
         if group is None:
             # Groups are written again spread over the period, not all in one round.
-            again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
+            first_ms = min(FIRST_WRITTEN_AGAIN_MS, WRITTEN_AGAIN_MS)
+            again_ms = now_ms + first_ms * (500 + crc32(name.encode()) % 500) / 1000
             group = self._groups[name] = GroupState(written_again_at_ms=again_ms)
         return group
 
@@ -344,3 +384,16 @@ class GroupOffsets:
             for name, key, source, carried, at_target, written in self._story
         ]
         raise InvariantBroken(f"{what}; story: {' | '.join(lines)}")
+
+
+def _lacking(group: GroupState, link: Circumstances) -> set[TopicPartition]:
+    """Carried offsets that the source lacks, of partitions that this daemon mirrors, if the target
+    keeps offsets.
+    """
+    if not link.is_kept_at_target:
+        return set()
+    return {
+        key
+        for key in group.carried.keys() - group.at_source.keys()
+        if (copy := link.copy_of(key)) is not None and copy.is_ours
+    }

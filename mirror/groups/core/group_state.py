@@ -36,6 +36,8 @@ class Circumstances:
     now_ms: float  # monotonic
     is_routed: bool
     is_draining: bool
+    # The target keeps offsets until they are removed there, and knows which ones mirrors wrote.
+    is_kept_at_target: bool = False
     # None: the partition is not on the board.
     copy_of: Callable[[TopicPartition], Copy | None]
     # True for topics that the link carries.
@@ -50,9 +52,11 @@ class GroupDecision:
     # Offsets to write, and the source's offsets that they represent.
     writes: Offsets = field(default_factory=dict)
     sources: Offsets = field(default_factory=dict)
-    # The target's own offsets, written again so that they do not expire there.
+    # The target's own offsets, written again so that they do not expire there, or so that the
+    # target knows them as carried.
     refreshed: Offsets = field(default_factory=dict)
-    removed: tuple[TopicPartition, ...] = ()
+    # The target's offsets that the source has removed.
+    removed: Offsets = field(default_factory=dict)
     # The source's offsets of partitions in which nothing needs to be written.
     settled: Offsets = field(default_factory=dict)
     # The target's offsets of partitions in which both ends agree again.
@@ -60,7 +64,7 @@ class GroupDecision:
     target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
     behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
     missing_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
-    # Partitions that have left the link.
+    # Partitions that have left the link, or in which the offset is the target's own.
     forgotten: tuple[TopicPartition, ...] = ()
     is_written_again: bool = False
     # The decision differs as soon as copies have grown.
@@ -82,6 +86,9 @@ class GroupState:
     # The source's offsets when they were carried last, and the target's offsets.
     carried: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
     at_target: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    # Partitions in which the target has an offset that the source lacks, and that this mirror does
+    # not know as carried.
+    only_at_target: set[TopicPartition] = field(default_factory=set)
     # The time since which the source lacks a mirrored offset.
     missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     # The time since which the source is behind the target.
@@ -104,3 +111,4 @@ class GroupState:
         self.behind_since_ms.pop(key, None)
         self.target_ahead.pop(key, None)
         self.moved_at_target.discard(key)
+        self.only_at_target.discard(key)

@@ -19,6 +19,11 @@ REMOVED = GroupOffset(-1)
 """Represents an offset that the source has removed."""
 
 
+def removal_of(at_target: GroupOffset) -> GroupOffset:
+    """Removes this offset at the target, unless the group has another one there by then."""
+    return GroupOffset(REMOVED.offset, REMOVED.leader_epoch, str(at_target.offset))
+
+
 class LastInSync(NamedTuple):
     """The source's offset when a group was last seen to agree at both ends, and whether the target
     still has the offset of that moment.

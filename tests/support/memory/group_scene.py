@@ -42,6 +42,7 @@ from tests.support.memory.group_lines import (
     reply_text,
 )
 from wire.batches.consumer_protocol import Subscription, encode_subscription
+from wire.batches.records import Record
 
 START_MS = 1_000_000
 
@@ -68,7 +69,7 @@ class GroupScene:
         self.limits = limits
         self.now_ms = START_MS
         self.groups = Groups(limits)
-        self.log: list[TransactionEnded | tuple[bytes, bytes | None, tuple[int, int] | None]] = []
+        self.log: list[TransactionEnded | tuple[Record, tuple[int, int] | None]] = []
         self.timers: dict[TimerKey, int] = {}
         self.replies: dict[int, Reply] = {}
         self.waiting: set[int] = set()
@@ -102,9 +103,9 @@ class GroupScene:
                 case TransactionEnded():
                     self.log.append(record)
                 case OffsetPending(producer_id=producer_id, producer_epoch=producer_epoch):
-                    self.log.append((*group_records.encode(record), (producer_id, producer_epoch)))
+                    self.log.append((group_records.encode(record), (producer_id, producer_epoch)))
                 case _:
-                    self.log.append((*group_records.encode(record), None))
+                    self.log.append((group_records.encode(record), None))
 
     def finish(self, decision: Decision) -> None:
         """Apply the records and act on the effects."""
@@ -146,8 +147,8 @@ class GroupScene:
             if isinstance(logged, TransactionEnded):
                 groups.apply(logged)
                 continue
-            key, value, producer = logged
-            record = group_records.decode(key, value, producer=producer)
+            encoded, producer = logged
+            record = group_records.decode(encoded.key or b"", encoded.value, headers=encoded.headers, producer=producer)
             assert record is not None
             groups.apply(record)
         groups.settle_replay()
@@ -182,7 +183,8 @@ class GroupScene:
             self.take(Decision(records=facts))
         for group, records in moved:
             if records:
-                taken = [group_records.decode(*group_records.encode(record)) for record in records]
+                encoded = [group_records.encode(record) for record in records]
+                taken = [group_records.decode(one.key or b"", one.value) for one in encoded]
                 reply = self.ask(TakeMembers(group_id=group.group_id, records=tuple(taken)))  # type: ignore[arg-type]
                 assert reply == CodeReply(), reply
 

@@ -88,6 +88,8 @@ class MemorySite:
         # of that.
         self.noted_alike: dict[str, dict[TopicPartition, GroupOffset]] | None = None
         self.outgrown_groups: set[str] = set()
+        # The link epoch at which a mirror wrote the offset of a group, and that offset.
+        self.carried_offsets: dict[tuple[str, TopicPartition], tuple[int, GroupOffset]] = {}
         # Groups' offsets that came from the target.
         self.from_target: dict[str, set[TopicPartition]] = {}
         self.synced_at_ms = -1
@@ -211,12 +213,36 @@ class MemorySite:
         if group in self.held_commits:
             await self.held_commits[group].wait()
         kept = self.group_offsets.setdefault(group, {})
+        known = dict(kept)
         kept.update(offsets)
-        for key in [key for key, offset in kept.items() if offset is REMOVED]:
-            del kept[key]
+        for key in [key for key, offset in offsets.items() if offset.offset == REMOVED.offset]:
+            before = known.get(key)
+            if before is not None and offsets[key].metadata not in ("", str(before.offset)):
+                kept[key] = before
+            else:
+                del kept[key]
+        self.carried_offsets.update({(group, key): (link_epoch, at) for key, at in kept.items() if key in offsets})
         self.note_in_sync(group, offsets)
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        return self.noted_alike is None
+
+    async def carried(
+        self, groups: Sequence[str], *, link: str, link_epoch: int
+    ) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
+        self._check()
+        return {
+            group: {
+                key: at
+                for key, at in self.group_offsets.get(group, {}).items()
+                if self.carried_offsets.get((group, key)) == (link_epoch, at)
+            }
+            for group in groups
+            if group not in self.moving_groups
+        }
 
     def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         if self.noted_alike is not None:

@@ -12,7 +12,7 @@ from wire.client.client_errors import error_code
 from wire.client.connection import Connection
 from wire.client.requests.broker_requests import by_topic, check
 from wire.protocol.ids import PartitionKey
-from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
+from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, link_claim
 from wire.rules.sync_reports import SyncReport, encode_report
 
@@ -203,6 +203,22 @@ async def request_mirror_groups(
         group_id: dict.fromkeys(offsets, error_code(outcome.error_code))
         | {(one.topic, one.partition_index): error_code(one.error_code) for one in outcome.refused}
         for (group_id, offsets), outcome in zip(groups.items(), answer.outcomes, strict=True)
+    }
+
+
+async def request_carried_offsets(
+    connection: Connection, group_ids: Sequence[str], *, link: str, link_epoch: int
+) -> dict[str, dict[PartitionKey, int]]:
+    """The offsets that mirrors of the link have written at this epoch and that are unchanged since.
+    A group that the broker does not coordinate is left out. Raises UnsupportedApi when the broker
+    does not know the request.
+    """
+    values = {"link": link, "link_epoch": link_epoch, "group_ids": tuple(group_ids)}
+    answer = await connection.call(CARRIED_OFFSETS, values)
+    return {
+        group_id: {(one.topic, one.partition_index): one.committed_offset for one in group.offsets}
+        for group_id, group in zip(group_ids, answer.groups, strict=True)
+        if not group.error_code
     }
 
 

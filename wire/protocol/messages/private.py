@@ -17,6 +17,7 @@ writer serve them too.
 | 20012 | ScramUsers | 0 | `scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 | 20013 | EndTransactions | 0 | `transaction_end_messages.py`; decided transactions for the logs of their partitions |
 | 20014 | MirrorGroupOffsets | 0 | `group_offset_messages.py`; the offsets of several groups, as MirrorOffsetCommit of one |
+| 20017 | CarriedOffsets | 0 | `group_offset_messages.py`; the offsets of groups that mirrors of a link have written |
 | 20016 | MirrorReports | 0 | `mirror_report_messages.py`; the source has no new records of the partitions of a session |
 | 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
 
@@ -63,7 +64,10 @@ from wire.protocol.messages.damaged_batch_messages import (
     DamagedBatchesResponse,
 )
 from wire.protocol.messages.group_offset_messages import (
+    CARRIED_OFFSETS,
     MIRROR_GROUP_OFFSETS,
+    CarriedOffsetsRequest,
+    CarriedOffsetsResponse,
     MirrorGroupOffsetsRequest,
     MirrorGroupOffsetsResponse,
 )
@@ -123,6 +127,7 @@ PRIVATE_NAMES: Final = {
     SCRAM_USERS: "scram_users",
     END_TRANSACTIONS: "end_transactions",
     MIRROR_GROUP_OFFSETS: "mirror_group_offsets",
+    CARRIED_OFFSETS: "carried_offsets",
     MIRROR_REPORTS: "mirror_reports",
     DAMAGED_BATCHES: "damaged_batches",
 }
@@ -141,6 +146,7 @@ PRIVATE_VERSIONS: Final = {
     SCRAM_USERS: (0, 0),
     END_TRANSACTIONS: (0, 0),
     MIRROR_GROUP_OFFSETS: (0, 0),
+    CARRIED_OFFSETS: (0, 0),
     MIRROR_REPORTS: (0, 0),
     DAMAGED_BATCHES: (0, 0),
 }
@@ -194,6 +200,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersRequest,
     END_TRANSACTIONS: EndTransactionsRequest,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsRequest,
+    CARRIED_OFFSETS: CarriedOffsetsRequest,
     MIRROR_REPORTS: MirrorReportsRequest,
     DAMAGED_BATCHES: DamagedBatchesRequest,
 }
@@ -210,6 +217,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersResponse,
     END_TRANSACTIONS: EndTransactionsResponse,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsResponse,
+    CARRIED_OFFSETS: CarriedOffsetsResponse,
     MIRROR_REPORTS: MirrorReportsResponse,
     DAMAGED_BATCHES: DamagedBatchesResponse,
 }

@@ -132,6 +132,36 @@ async def test_a_mirror_commits_several_groups_each_with_its_own_outcome(doors: 
     assert [(one.offset, one.leader_epoch, one.metadata) for one in kept.values()] == [(7, 2, "m")]
 
 
+async def test_a_mirror_learns_and_removes_only_what_mirrors_have_written_at_its_epoch(doors: Doors) -> None:
+    async def mirrored(partition: int, offset: int, *, known: str = "") -> None:
+        values = {
+            "kinds": ["MirroredOffset"],
+            "topic": "t",
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": known,
+        }
+        groups = [{"kinds": ["MirroredGroup"], "group_id": "linked", "offsets": [values]}]
+        answer = await ask(doors, "mirror_group_offsets", 0, link="l", link_epoch=4, groups=groups)
+        assert [outcome.error_code for outcome in answer.outcomes] == [ErrorCode.none]
+
+    async def carried(link_epoch: int = 4) -> list[dict[int, int]]:
+        asked = {"link": "l", "link_epoch": link_epoch, "group_ids": ("linked", "g")}
+        answer = await ask(doors, "carried_offsets", 0, **asked)
+        return [{one.partition_index: one.committed_offset for one in group.offsets} for group in answer.groups]
+
+    await mirrored(0, 7)
+    await mirrored(1, 8)
+    assert await carried() == [{0: 7, 1: 8}, {}]
+    assert await carried(link_epoch=5) == [{}, {}]
+    await mirrored(0, -1, known="6")
+    await mirrored(1, -1, known="8")
+    assert await carried() == [{0: 7}, {}]
+    await mirrored(0, -1, known="7")
+    assert await carried() == [{}, {}]
+
+
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
 async def test_a_mirror_says_as_of_when_it_has_carried_all(doors: Doors, clock: ManualClock, version: int) -> None:
     before_ms = clock.now_ms()

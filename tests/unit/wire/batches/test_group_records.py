@@ -14,6 +14,7 @@ from wire.batches.group_records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    carried_by,
     decode_group_value,
     decode_key,
     decode_offset_value,
@@ -21,6 +22,7 @@ from wire.batches.group_records import (
     encode_group_value,
     encode_offset_key,
     encode_offset_value,
+    offset_headers,
 )
 from wire.protocol.byte_reader import Malformed
 
@@ -44,6 +46,13 @@ def test_an_offset_with_a_retention_of_its_own_is_version_1() -> None:
     expected = b"\0\1" + struct.pack(">q", 42) + b"\0\0" + struct.pack(">qq", 1234, 9999)
     assert encode_offset_value(OffsetValue(42, 5, "", 1234, 9999)) == expected
     assert decode_offset_value(expected) == OffsetValue(42, -1, "", 1234, 9999)
+
+
+def test_the_link_that_carried_an_offset_is_in_a_header_which_kafka_passes_over() -> None:
+    value = OffsetValue(42, 5, "note", 1234, carried_by="a-b@3")
+    assert encode_offset_value(value) == encode_offset_value(value._replace(carried_by=""))
+    assert carried_by(offset_headers(value)) == "a-b@3"
+    assert carried_by(offset_headers(value._replace(carried_by=""))) == carried_by([("other", b"x")]) == ""
 
 
 @pytest.mark.parametrize("key", [OffsetKey("g", "t", 3), GroupKey("g"), OffsetKey("grüße", "t.a-b_c", 2**31 - 1)])

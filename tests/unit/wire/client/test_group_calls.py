@@ -17,7 +17,7 @@ from wire.client.raw_client import (
 )
 from wire.client.requests.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.protocol.ids import PartitionKey
-from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
+from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, parse_link_claim
 
 
@@ -69,6 +69,24 @@ async def test_a_mirror_commits_many_groups_in_one_request(site: Site, client: K
     assert (request.link, request.link_epoch, len(request.groups)) == ("a-b", 5, 4)
     (alone,) = broker.requests(MIRROR_OFFSET_COMMIT)
     assert alone.group_id == "moved", "the coordinator was asked for again"
+
+
+async def test_carried_offsets_are_asked_for_in_one_request(site: Site, client: KafkaClient) -> None:
+    offset = {"topic": "t", "partition_index": 0, "committed_offset": 7}
+
+    def answer(request: Any, header: Any) -> dict[str, Any]:
+        moved = {"error_code": ErrorCode.not_coordinator, "offsets": []}
+        found = {"error_code": ErrorCode.none, "offsets": [offset]}
+        return {"groups": [found if group_id == "g" else moved for group_id in request.group_ids]}
+
+    site.brokers[1].on(CARRIED_OFFSETS, answer)
+    assert await client.carried_offsets(["g", "moved"], link="a-b", link_epoch=5) == {"g": {("t", 0): 7}}
+    (request,) = site.brokers[1].requests(CARRIED_OFFSETS)
+    assert (request.link, request.link_epoch, list(request.group_ids)) == ("a-b", 5, ["g", "moved"])
+
+
+async def test_a_broker_of_an_earlier_release_names_no_carried_offsets(client: KafkaClient) -> None:
+    assert await client.carried_offsets(["g"], link="a-b", link_epoch=5) == {}
 
 
 async def test_a_broker_that_does_not_know_the_request_takes_each_group_alone(site: Site, client: KafkaClient) -> None:

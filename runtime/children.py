@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -23,6 +24,42 @@ from runtime.forking.fork_server import ForkedProcess, ForkServer, ForkServerEnd
 from runtime.process import OperationalFailure
 
 PID_FILE = "pid"
+
+WORK_LOOKED_AT_MS = 500
+"""Interval (ms) at which the work of a stopping child is looked at."""
+
+
+class WorkDone(NamedTuple):
+    """Bytes that a process has written to files, and its open files: both change while it writes
+    and closes them.
+    """
+
+    written_bytes: int
+    open_files: int
+
+
+class Patience:
+    """How long a stopping child is awaited: `timeout_ms` after its last visible work, and
+    `limit_ms` at most after the first question, unless `timeout_ms` is longer.
+    """
+
+    def __init__(self, *, timeout_ms: int, limit_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._limit_ms = max(timeout_ms, limit_ms)
+        self._began_ms: float | None = None
+        self._worked_ms = 0.0
+        self._work: WorkDone | None = None
+
+    def is_over(self, now_ms: float, work: WorkDone | None) -> bool:
+        """True if the child is not awaited any longer, by the monotonic time and its work."""
+        if self._began_ms is None:
+            self._began_ms = self._worked_ms = now_ms
+        elif work is not None and work != self._work:
+            self._worked_ms = now_ms
+        self._work = work
+        allowed_ms = min(self._worked_ms + self._timeout_ms, self._began_ms + self._limit_ms)
+        return now_ms >= allowed_ms
+
 
 _started: dict[Path, subprocess.Popen[bytes] | ForkedProcess] = {}
 """Children of this process by pid file, so that they can be reaped. The pid cannot be the key:
@@ -133,15 +170,22 @@ class Child(Struct, frozen=True, kw_only=True):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if is_full else hard, hard))
         return True
 
-    def stop(self, *, timeout_ms: int = 10_000) -> bool:
+    def stop(self, *, timeout_ms: int = 10_000, limit_ms: int = 0) -> bool:
         """SIGTERM (after a SIGCONT), then SIGKILL at the deadline; True when it ended by itself.
         Idempotent.
+
+        The deadline is `timeout_ms` away, and moves up to `limit_ms` while the child works: a
+        broker closes each of its logs, which may be tens of thousands.
         """
         if not self.send(signal.SIGTERM):
             return True
         # a process stopped by SIGSTOP handles the SIGTERM only after it continues
         self.send(signal.SIGCONT)
-        if self.wait_ended(timeout_ms=timeout_ms):
+        patience = Patience(timeout_ms=timeout_ms, limit_ms=limit_ms)
+        while not (has_ended := self.wait_ended(timeout_ms=min(WORK_LOOKED_AT_MS, timeout_ms))):
+            if patience.is_over(time.monotonic() * 1000, self._work_done()):
+                break
+        if has_ended:
             return True
         self.send(signal.SIGKILL)
         self.wait_ended(timeout_ms=5_000)
@@ -162,6 +206,15 @@ class Child(Struct, frozen=True, kw_only=True):
             return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
         except OSError:
             return ""
+
+    def _work_done(self) -> WorkDone | None:
+        """What the child has done with files until now; None when that cannot be read."""
+        pid = self.pid()
+        try:
+            written = Path(f"/proc/{pid}/io").read_text(encoding="ascii").split("\nwrite_bytes: ")[1].split()[0]
+            return WorkDone(int(written), len(os.listdir(f"/proc/{pid}/fd")))
+        except (OSError, IndexError, ValueError):
+            return None
 
     def _pid_path(self) -> Path:
         return self.directory / PID_FILE

@@ -32,12 +32,12 @@ from cli.embedding.part_properties import (
     bridge_url,
 )
 from cli.embedding.parts import (
-    STOP_TIMEOUT_MS,
     Part,
     Report,
     directory_held,
     end_left_over,
     log_size,
+    stopped,
     together,
     until_ready,
 )
@@ -148,10 +148,8 @@ class EmbeddedSites:
         ]
         killed: list[str] = []
         for wave in waves:
-            stopped = await asyncio.gather(
-                *(asyncio.to_thread(self._children[name].stop, timeout_ms=STOP_TIMEOUT_MS) for name in wave)
-            )
-            killed += [name for name, was_orderly in zip(wave, stopped, strict=True) if not was_orderly]
+            outcomes = await asyncio.gather(*(stopped(self._children[name]) for name in wave))
+            killed += [name for name, was_orderly in zip(wave, outcomes, strict=True) if not was_orderly]
         return killed
 
     def _kill_now(self) -> None:

@@ -20,6 +20,10 @@ from runtime.process import OperationalFailure
 
 READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000
+STOP_LIMIT_MS = 600_000
+"""How long a part is awaited that works on its stop: a broker closes thousands of logs a second on
+a quiet machine, and a hundred a second on a busy one.
+"""
 LOCK_FILE = "lock"
 COMPLAINT = "error: "
 """The start of the line in which a daemon reports why it ends."""
@@ -57,7 +61,12 @@ async def end_left_over(parts: Iterable[Part], report: Report) -> None:
     left_over = [part.child for part in parts if part.child.pid() is not None]
     if left_over:
         report(f"ending what was left running: {', '.join(child.name for child in left_over)}")
-    await asyncio.gather(*(asyncio.to_thread(child.stop, timeout_ms=STOP_TIMEOUT_MS) for child in left_over))
+    await asyncio.gather(*(stopped(child) for child in left_over))
+
+
+async def stopped(child: Child) -> bool:
+    """End a part; False if it had to be killed."""
+    return await asyncio.to_thread(child.stop, timeout_ms=STOP_TIMEOUT_MS, limit_ms=STOP_LIMIT_MS)
 
 
 async def together(*starting: Coroutine[None, None, None]) -> None:

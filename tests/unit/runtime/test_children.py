@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.children import Child, _started
+from runtime.children import Child, Patience, WorkDone, _started
 from runtime.process import OperationalFailure
+from tests.support.eventually import eventually_sync
 
 WAIT_FOREVER = "import signal; print('up', flush=True); signal.pause()"
 IGNORE_TERM = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
@@ -107,6 +108,44 @@ def test_a_child_that_ignores_the_request_is_killed_at_the_deadline(tmp_path: Pa
     _wait_for_output(child)
     assert not child.stop(timeout_ms=50)
     assert child.exit_code() == -signal.SIGKILL
+
+
+def test_the_deadline_moves_while_the_child_works_and_not_beyond_the_limit() -> None:
+    def ends_at_s(works_until_s: int, *, limit_ms: int = 60_000) -> int:
+        patience, now_s = Patience(timeout_ms=10_000, limit_ms=limit_ms), 0
+        while not patience.is_over(now_s * 1000, WorkDone(min(now_s, works_until_s), 7)):
+            now_s += 1
+        return now_s
+
+    assert ends_at_s(0) == 10
+    assert ends_at_s(25) == 35
+    assert ends_at_s(99) == 60
+    assert ends_at_s(99, limit_ms=0) == 10
+
+
+def test_the_work_of_a_child_is_what_it_writes_and_closes(tmp_path: Path, children: list[Child]) -> None:
+    code = """
+import os, signal, sys
+opened = [open(os.devnull) for _ in range(5)]
+def close(*_):
+    opened.pop().close()
+    open("file", "wb").write(bytes(100_000))
+    print("up", flush=True)
+signal.signal(signal.SIGUSR1, close)
+print("up", flush=True)
+while True: signal.pause()
+"""
+    child = _child(tmp_path, code, children)
+    child.start()
+    _wait_for_output(child)
+    before = child._work_done()
+    child.send(signal.SIGUSR1)
+    eventually_sync(lambda: child.log.read_text() == "up\nup\n")
+    after = child._work_done()
+    assert before is not None
+    assert after is not None
+    assert after.written_bytes > before.written_bytes
+    assert after.open_files == before.open_files - 1
 
 
 def test_a_paused_child_can_be_stopped(tmp_path: Path, children: list[Child]) -> None:

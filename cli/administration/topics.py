@@ -205,7 +205,7 @@ def create(
             changed_topic(outcome, what, client=cluster.client, topic=topic)
         is_there = is_dry_run or is_shown(cluster.client, topic)
     if output is OutputFormat.JSON:
-        print_json({"topic": topic, "is_dry_run": is_dry_run})
+        print_json({"topic": topic, "is_dry_run": is_dry_run, "is_shown": is_there and not is_dry_run})
     else:
         later = "" if is_there else f"; no broker shows it yet: `antipode topics describe {topic}` shows it later"
         console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created{later}")

@@ -15,6 +15,7 @@ import typer
 
 from cli.shared.command_config import kafka_options
 from cli.shared.failures import usage_error
+from cli.shared.output import report_progress
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
 
@@ -28,6 +29,8 @@ TOPIC_CHANGE_TIMEOUT_S = 60.0
 """The time (s) that the site may take for new partitions: some thousand take seconds, because the
 controller stores each of them, and each broker makes a log for it.
 """
+TOPIC_LIST_TIMEOUT_S = 60.0
+"""The time (s) that a connected broker may take for the list of all partitions, after TIMEOUT_S."""
 ANSWER_MARGIN_S = 5.0
 """The time (s) after which the broker's own answer to a timeout is not awaited any longer."""
 RETRY_BUDGET_MS = 5_000
@@ -78,7 +81,7 @@ def connect(bootstrap_server: str) -> Cluster:
     for _ in range(ASKED_TIMES_MAX):
         client = AdminClient(librdkafka_settings(bootstrap_server))
         try:
-            metadata = client.list_topics(timeout=TIMEOUT_S)
+            metadata = _metadata(client)
         except KafkaException as error:
             raise OperationalFailure(
                 f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
@@ -86,6 +89,20 @@ def connect(bootstrap_server: str) -> Cluster:
         if str(metadata.orig_broker_name).rpartition("/")[0] in given:
             break  # else another broker that the client knows, perhaps of the other site, answered first
     return Cluster(client, metadata.topics)
+
+
+def _metadata(client: Any) -> Any:
+    """All topics. A broker that takes requests may need longer for many thousands of partitions."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        return client.list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        # the client could not even connect: _TRANSPORT
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+    report_progress(f"no list of topics within {TIMEOUT_S:g} s: waiting up to {TOPIC_LIST_TIMEOUT_S:g} s more")
+    return client.list_topics(timeout=TOPIC_LIST_TIMEOUT_S)
 
 
 def librdkafka_settings(bootstrap_server: str) -> dict[str, Any]:

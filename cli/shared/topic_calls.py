@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 from cli.shared.failures import usage_error
-from cli.shared.kafka_admin import TIMEOUT_S, Cluster, result_of
+from cli.shared.kafka_admin import ANSWER_MARGIN_S, TIMEOUT_S, Cluster, result_of
+from cli.shared.output import progress_bar
 from cli.shared.times import parse_time
 from cli.shared.topic_filters import PartitionState
 from runtime.process import OperationalFailure
 from wire.rules.topic_config_kinds import LONG_MAX
+
+OFFSETS_A_REQUEST: Final = 4_000
+"""Partitions whose offsets one request asks for: a request takes seconds on a busy machine, and for
+each one the client asks for the topic's leaders again.
+"""
+OFFSETS_TIMEOUT_S: Final = 60.0
+"""The time (s) in which a request for offsets must be answered."""
 
 
 def partition_states(name: str, topic: Any) -> list[PartitionState]:
@@ -87,11 +95,18 @@ def offsets_at(
     wanted = partitions_of(cluster, topic) if partitions is None else partitions
     if not wanted:
         return {}
-    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in wanted})
-    return {
-        place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
-        for place, outcome in asked.items()
-    }
+    left, found = sorted(wanted), dict[int, int]()
+    with progress_bar(len(left) if len(left) > OFFSETS_A_REQUEST else None, of_bytes=False) as advance:
+        while left:
+            page, left = left[:OFFSETS_A_REQUEST], left[OFFSETS_A_REQUEST:]
+            asked = cluster.client.list_offsets(
+                {TopicPartition(topic, index): spec for index in page}, request_timeout=OFFSETS_TIMEOUT_S
+            )
+            for place, outcome in asked.items():
+                what = f"offsets of {topic}-{place.partition}"
+                found[place.partition] = result_of(outcome, what, timeout_s=OFFSETS_TIMEOUT_S + ANSWER_MARGIN_S).offset
+            advance(len(page))
+    return found
 
 
 def configs_of(cluster: Cluster, topic: str, *, is_set_only: bool) -> dict[str, str]:

@@ -21,6 +21,7 @@ def test_a_topic_is_created_described_changed_and_deleted(pair: CommandPair) -> 
     assert pair.json(*at_a("create", "life", "--partitions", "2", "--config", "retention.ms=1000000")) == {
         "topic": "life",
         "is_dry_run": False,
+        "is_shown": True,
     }
     pair.wait_listed("life", 2)
     described = pair.json(*at_a("describe", "life"))

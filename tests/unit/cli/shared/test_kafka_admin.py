@@ -110,3 +110,33 @@ def test_a_topic_counts_as_created_when_a_broker_shows_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(kafka_admin, "TOPIC_CHANGE_TIMEOUT_S", 0)
     looks.append({})
     assert not is_shown(client, "t")
+
+
+def test_a_connected_broker_that_lists_many_partitions_gets_more_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[float] = []
+
+    def list_topics(*, timeout: float) -> Any:
+        asked.append(timeout)
+        if len(asked) == 1:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return SimpleNamespace(orig_broker_name="given:9092/1", topics={"t": "topic"})
+
+    monkeypatch.setattr(admin, "AdminClient", lambda _: SimpleNamespace(list_topics=list_topics))
+    assert connect("given:9092").topics == {"t": "topic"}
+    assert asked == [kafka_admin.TIMEOUT_S, kafka_admin.TOPIC_LIST_TIMEOUT_S]
+    assert "no list of topics within 10 s" in capsys.readouterr().err
+
+
+def test_an_address_without_a_broker_is_reported_after_the_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def list_topics(*, timeout: float) -> Any:
+        asked.append(timeout)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(admin, "AdminClient", lambda _: SimpleNamespace(list_topics=list_topics))
+    with pytest.raises(OperationalFailure, match="no broker at given:9092 answers"):
+        connect("given:9092")
+    assert asked == [kafka_admin.TIMEOUT_S]

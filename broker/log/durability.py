@@ -155,11 +155,13 @@ class Durability:
 
         await self._group.flush(is_done)
 
-    def flush_now(self) -> None:
-        """Like `flush`, but blocks the caller."""
+    def flush_now(self, *, is_name_left: bool = False) -> None:
+        """Like `flush`, but blocks the caller. With `is_name_left`, the caller makes the name of a
+        new log durable.
+        """
         self.refuse_when_failed()
         self._is_all_wanted = True
-        self._group.flush_now()
+        self._group.flush_now(is_name_left=is_name_left)
 
     def sync_names(self) -> None:
         """Make new names durable before other work depends on them; may run in a thread, so the

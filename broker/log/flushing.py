@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.log.directories.folder import Folder
 from broker.log.errors import StorageError, storage_errors
@@ -42,6 +43,8 @@ class FlushWork(Struct, frozen=True, kw_only=True):
     folder: Folder
     settle: Callable[[], None]
     is_new_log: bool = False
+    is_name_left: bool = False
+    """The caller makes the name of a new log durable, once for all logs that it closes."""
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
@@ -58,15 +61,18 @@ class FlushWork(Struct, frozen=True, kw_only=True):
                 _flush_path(disk, path)
         for path in self.small_files:
             _flush_path(disk, path)
+        are_names_durable = False
         if self.epochs is not None:
             with self.folder.held() as is_here, storage_errors("writing", self.epochs[0]):
                 if is_here:
+                    # with the epochs' own name, all new names in the directory become durable
                     write_file(disk, self.epochs[0], self.epochs[1], is_durable=True)
-        if self.has_new_names:
+                    are_names_durable = True
+        if self.has_new_names and not are_names_durable:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(self.directory)
         # a new log's own name lies in the directory above
-        if self.is_new_log:
+        if self.is_new_log and not self.is_name_left:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(os.path.dirname(self.directory))
 
@@ -138,9 +144,11 @@ class GroupFlush:
         self._note_flush((loop.time() - began_s) * 1000)
         self._finish(work)
 
-    def flush_now(self) -> None:
-        """The same, holding the caller: for closing."""
-        work = self._prepare()
+    def flush_now(self, *, is_name_left: bool = False) -> None:
+        """The same, holding the caller: for closing. With `is_name_left`, the caller makes the name
+        of a new log durable.
+        """
+        work = replace(self._prepare(), is_name_left=is_name_left)
         try:
             work.run(self._disk)
         except StorageError as failure:

@@ -244,15 +244,17 @@ class PartitionLog(WritableLog):
         """Like `flush`, but blocks the caller."""
         self._durability.flush_now()
 
-    def close(self) -> None:
-        """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
+    def close(self, *, is_name_left: bool = False) -> None:
+        """Flush, write indexes and the producers' snapshot: the next start needs no recovery. With
+        `is_name_left`, the caller makes the name of a new log durable.
+        """
         if self._durability.failure is None:
             # in this order: the snapshot and the trimmed length must exist before the flush
             self.removals.settle()
             self._save_producers()
             self._segments.active.trim()
             if not self._durability.is_clean:
-                self.flush_now()
+                self._durability.flush_now(is_name_left=is_name_left)
         for segment in self._segments.all:
             segment.close()
 

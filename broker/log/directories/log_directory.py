@@ -31,7 +31,7 @@ from runtime.chance import new_uuid
 from runtime.disk import Disk, write_file
 from wire.protocol.ids import TopicPartition
 
-CLOSING_THREADS: Final = 4
+CLOSING_THREADS: Final = 16
 """Number of logs that are flushed and closed at the same time when the broker stops."""
 
 
@@ -375,10 +375,12 @@ class LogDirectory:
             # A topic that is being created may add its log at the same time.
             while opened := {key: log for key, log in tuple(self.logs.items()) if key not in closed}:
                 with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
-                    closings = [pool.submit(log.close) for log in opened.values()]
+                    closings = [pool.submit(log.close, is_name_left=True) for log in opened.values()]
                 for closing in closings:
                     closing.result()
                 closed.update(opened)
+            # one flush for the names of all new logs
+            self.note_names()
             self.sync()
             self.checkpoint_now()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"

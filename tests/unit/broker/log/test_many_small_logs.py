@@ -100,3 +100,19 @@ def test_a_missing_index_beside_one_that_is_there_is_rebuilt(tmp_path: Path) -> 
     again = open_log(tmp_path / "t-0", is_clean=True, index_interval_bytes=1)
     assert len(again.segments.active.offset_index.entries()) == 699
     again.abandon()
+
+
+def test_a_stop_flushes_the_names_of_all_new_logs_together(tmp_path: Path) -> None:
+    disk = FaultyDisk(str(tmp_path))
+    logs = _store(tmp_path, disk)
+    for partition in range(3):
+        fill(logs.open_or_create("t", partition, topic_id=ID, config=CONFIG), 1)
+    disk.operations.clear()
+    logs.close()
+    flushed = [path for operation, path in disk.operations if operation == "fsync_directory"]
+    assert [flushed.count(str(tmp_path / f"t-{partition}")) for partition in range(3)] == [1, 1, 1]
+    of_all_names = [index for index, path in enumerate(flushed) if path == str(tmp_path)]
+    assert len([index for index in of_all_names if flushed[index - 1].startswith(str(tmp_path / "t-"))]) == 1
+    again = _store(tmp_path)
+    assert [len(read_all(again.get("t", partition))) for partition in range(3)] == [1, 1, 1]  # type: ignore[arg-type]
+    again.abandon()

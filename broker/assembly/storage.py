@@ -90,6 +90,8 @@ class Storage:
         for sentence in self.logs.notes:
             log.warning("log directory was not closed cleanly", note=sentence)
         _log_recovery(reports)
+        if self.logs.stray_count:
+            log.warning("folders of logs that are not assigned here are kept", folders=self.logs.stray_count)
 
     def _known_cluster_id(self, settings: BrokerSettings) -> str | None:
         """The id in the first log directory that can be read; the others go offline when they are

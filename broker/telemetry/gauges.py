@@ -141,6 +141,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: len(parts.logs.offline),
     ),
     (
+        "antipode_log_stray_folders",
+        "Folders of logs that were set aside (`*-stray`): those found at the start, and those since",
+        lambda parts: parts.logs.stray_count,
+    ),
+    (
         "kafka_log_logmanager_movingpartitions",
         "Logs on their way to another log directory",
         lambda parts: len(parts.logs.moves),

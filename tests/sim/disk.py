@@ -222,7 +222,7 @@ class MemoryLogStore(LogStore):
         super().__init__([], disk.files, now_ms=now_ms)
         self._kept = disk
         self._observer = observer
-        self.directories = [SimpleNamespace(path=DIRECTORY, is_clean=True, notes=())]  # type: ignore[list-item]
+        self.directories = [SimpleNamespace(path=DIRECTORY, is_clean=True, notes=(), stray_count=0)]  # type: ignore[list-item]
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
         """The disk belongs to one node."""

@@ -31,6 +31,11 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number))
 
 
+def is_stray(name: str) -> bool:
+    """True for the folder of a log that was set aside, by us or by Apache Kafka."""
+    return name.endswith(STRAY_MARK)
+
+
 def aside_name(key: TopicPartition, mark: str) -> str:
     """A new name for the directory of a log that is let go, short enough for file systems."""
     mark = f".{new_uuid().hex}{mark}"

@@ -19,7 +19,7 @@ from typing import Final
 from broker.log.directories import checkpoints
 from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
 from broker.log.directories.directory_claim import DirectoryClaim
-from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, aside_name, parse_directory_name
+from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, aside_name, is_stray, parse_directory_name
 from broker.log.directories.removal import PendingRemovals, remove_files
 from broker.log.errors import StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
@@ -58,6 +58,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.notes: list[str] = []
         self.is_clean = False
+        self.stray_count = 0
         self._descriptors = descriptors
         self._disk: Disk = descriptors.disk
         self._claim = DirectoryClaim(self.path, self._disk)
@@ -99,6 +100,7 @@ class LogDirectory:
         """The partitions that have a directory here."""
         with storage_errors("opening", self.path):
             names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        self.stray_count = sum(map(is_stray, names))
         found = (parse_directory_name(name) for name in names)
         return sorted(partition for partition in found if partition is not None)
 

@@ -126,6 +126,11 @@ class LogLoading(LogPlacement):
         self._homes[key] = directory
 
     @property
+    def stray_count(self) -> int:
+        """The folders of logs that are set aside: those found at the start, and those since."""
+        return sum(directory.stray_count for directory in self.directories)
+
+    @property
     def notes(self) -> list[str]:
         """The findings of opening and loading that concern no single log, one sentence each."""
         return [note for directory in self.directories for note in directory.notes]

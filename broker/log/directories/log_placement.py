@@ -192,6 +192,7 @@ class LogPlacement:
         """Like `delete`, but the renamed directory is kept until a person removes it."""
         directory, target = self._let_go(log, STRAY_MARK)
         self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=None)
+        directory.stray_count += 1
 
     def remove_file(self, path: str) -> None:
         """Remove a file that belongs to no log, within moments; does nothing if it does not

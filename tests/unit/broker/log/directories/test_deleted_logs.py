@@ -71,7 +71,9 @@ def test_a_log_that_is_set_aside_is_never_removed(tmp_path):
     fill(log, 3)
     log.flush_now()
     written = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
+    assert logs.stray_count == 0
     logs.set_aside(log)
+    assert logs.stray_count == 1
     assert create(logs, topic_id=OTHER_ID).log_end_offset == 0
     now[0] += 10**9
     asyncio.run(logs.remove_due())
@@ -80,6 +82,7 @@ def test_a_log_that_is_set_aside_is_never_removed(tmp_path):
     assert [(found.topic, found.topic_id) for found in again] == [("t", OTHER_ID)]
     (aside,) = tmp_path.glob("t-0.*-stray")
     assert (aside / f"{0:020d}.log").read_bytes() == written
+    assert again.stray_count == 1
     again.close()
 
 

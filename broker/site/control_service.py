@@ -29,7 +29,14 @@ from broker.metadata.core.image_updates import (
 )
 from broker.metadata.core.link_enforcement import has_leaders_above_floor, is_in_force
 from broker.metadata.core.topic_images import TopicImage
-from broker.replication.replica_figures import describe, is_of_link, logs_version, quarantine_use, truncations
+from broker.replication.replica_figures import (
+    describe,
+    describe_in_columns,
+    is_of_link,
+    logs_version,
+    quarantine_use,
+    truncations,
+)
 from broker.replication.replicas import Replicas
 from broker.site.control_doors import DescribeGroups, Handover
 from broker.site.image_changes import ImageChanges, ImageListener
@@ -206,13 +213,17 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         if request.with_version:
             version = logs_version(self._replicas, image, broker_epoch=self._broker_epoch())
             is_unchanged = request.known_versions.get(self._node_id) == version
+        topics, has_columns = set(request.topics), request.accepts_columns and not is_unchanged
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
             version=version,
             is_unchanged=is_unchanged,
             partitions=()
-            if is_unchanged
-            else describe(self._replicas, image, topics=set(request.topics), link=request.link),
+            if is_unchanged or has_columns
+            else describe(self._replicas, image, topics=topics, link=request.link),
+            columns=describe_in_columns(self._replicas, image, topics=topics, link=request.link)
+            if has_columns
+            else None,
             cuts=self._cuts(image, request.link),
             quarantine=quarantine_use(self._replicas.cuts, node_id=self._node_id, now_ms=self._clock.now_ms()),
             link_epochs={name: link.epoch for name, link in image.links.items()},

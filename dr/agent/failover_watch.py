@@ -19,13 +19,13 @@ from dr.agent.core.silences import Silences
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
-from dr.failover.core.drain import LogEnds
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import SiteEvidence
+from dr.sites.core.log_columns import LogEnds, safe_ends
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
@@ -69,7 +69,7 @@ class _Watched(Struct):
 
     def note_ends(self, evidence: SiteEvidence, now_ms: float) -> None:
         """Note the ends of the logs here."""
-        ends = {key: position.safe_end_offset for key, position in evidence.partitions.items()}
+        ends = safe_ends(evidence.partitions)
         if ends != self.ends:
             self.ends, self.ends_since_ms = ends, now_ms
 

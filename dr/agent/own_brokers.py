@@ -102,18 +102,26 @@ class OwnBrokers:
         """Each live broker's report about the mirrored partitions of the link."""
         return await self._describe(DescribePartitionsRequest(link=link))
 
-    async def describe_changed(self, link: str, known_versions: Mapping[int, int]) -> list[BrokerAnswer]:
-        """The same, with the versions of the logs; without partitions if all brokers have the known
-        versions.
+    async def observe(
+        self, link: str, known_versions: Mapping[int, int] | None, *, accepts_columns: bool
+    ) -> list[BrokerAnswer]:
+        """The same, in columns if accepted. With known versions also the versions of the logs, and
+        no partitions if all brokers have the known ones.
         """
-        request = DescribePartitionsRequest(link=link, with_version=True, known_versions=known_versions)
+        if known_versions is None:
+            return await self._describe(DescribePartitionsRequest(link=link, accepts_columns=accepts_columns))
+        request = DescribePartitionsRequest(
+            link=link, with_version=True, known_versions=known_versions, accepts_columns=accepts_columns
+        )
         answers = await self._describe(request)
         if all(one.reply is None or not one.reply.is_unchanged for one in answers) or are_unchanged(
             answers, known_versions
         ):
             return answers
         # Some have changed, and the partitions of the others are missing in their answers.
-        return await self._describe(DescribePartitionsRequest(link=link, with_version=True))
+        return await self._describe(
+            DescribePartitionsRequest(link=link, with_version=True, accepts_columns=accepts_columns)
+        )
 
     async def _describe(self, request: DescribePartitionsRequest) -> list[BrokerAnswer]:
 

@@ -18,7 +18,8 @@ from dr.drill.environment import Environment
 from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
 from dr.sites.core.divergence import Divergence, diverged_copies
-from dr.sites.core.evidence import PartitionPosition, positions_of
+from dr.sites.core.evidence import positions_of
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure

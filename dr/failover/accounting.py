@@ -14,6 +14,7 @@ from dr.failover.log_ends import site_client
 from dr.sites.core.access_rules import access_loss
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
+from dr.sites.core.log_columns import LogEnds
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -59,14 +60,12 @@ class Accounting:
         if unclear:
             # Clients have already written here, so the leader epochs in the log show where the
             # mirrored part ends.
-            kept |= await self._look_up_ends(unclear, record, evidence)
+            kept = {**kept, **await self._look_up_ends(unclear, record, evidence)}
         # The source is asked again: an earlier run may have died with its answer.
         groups = await observer.source_groups() or self._playbook.source.groups
         return self._account(record, evidence, kept, groups, unix_ms=unix_ms)
 
-    def _kept(
-        self, record: LinkRecord, evidence: SiteEvidence
-    ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
+    def _kept(self, record: LinkRecord, evidence: SiteEvidence) -> tuple[LogEnds, list[TopicPartition]]:
         return kept_ends(evidence, floor=record.leader_epoch_floor, before=self._playbook.drained_ends)
 
     async def _look_up_ends(

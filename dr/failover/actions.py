@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from dr.failover.accounting import Accounting
 from dr.failover.core.playbook import FailoverPlaybook
-from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted
+from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, waiting_for_writes
 from dr.failover.core.steps import Decision, FailoverPolicy, Step
 from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.log_ends import end_torn_transactions, site_client, truncate_logs
@@ -261,7 +261,7 @@ class SiteActions(Struct, kw_only=True):
         if problem or self._written_epoch == record.epoch:
             return problem
         last = await self._until(is_promoted)
-        waiting = sorted({*last.leaderless, *(key for key, item in last.partitions.items() if not item.is_writable)})
+        waiting = waiting_for_writes(last)
         return f"no writes are accepted yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
 
     async def _until(self, condition: Callable[[SiteEvidence], bool]) -> SiteEvidence:

@@ -15,7 +15,6 @@ from pathlib import Path
 from msgspec import Struct, field, to_builtins
 
 from dr.failover.actions import SiteActions
-from dr.failover.core.drain import LogEnds
 from dr.failover.core.foreseen import foreseen
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.recorded_run import RUNNING
@@ -27,6 +26,7 @@ from dr.failover.report import FailoverReport, FailoverTimeouts, StepReport
 from dr.failover.run_record import RunKeeper
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence
+from dr.sites.core.log_columns import LogEnds
 from dr.sites.core.sync_policies import policy_sentence
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient

@@ -16,7 +16,8 @@ from typing import Final
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
-from dr.sites.core.evidence import PartitionPosition, SiteEvidence
+from dr.sites.core.evidence import SiteEvidence
+from dr.sites.core.positions import PartitionPosition
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.batches.records import decode_batch

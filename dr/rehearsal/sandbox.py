@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from dr.sites.core.evidence import PartitionPosition
+from dr.sites.core.positions import PartitionPosition
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import grpc
 from msgspec import Struct
 
 from dr.sites.core.access_rules import access_rules
 from dr.sites.core.evidence import (
     Evidence,
-    PartitionPosition,
     Promotion,
     SiteEvidence,
     SiteGroups,
@@ -25,12 +25,15 @@ from dr.sites.core.evidence import (
     truncations_of,
 )
 from dr.sites.core.link_checks import deposed_problems
+from dr.sites.core.log_columns import LogsInColumns, PartitionOrder, PartitionOrders, logs_of
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.mirror_reports import failing_sentences
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.partition_columns import MalformedColumns
 from wire.control.site_pb2 import (
     DescribeGroupsReply,
     DescribeLinkReply,
@@ -40,7 +43,7 @@ from wire.control.site_pb2 import (
     ObserveLinkRequest,
 )
 from wire.protocol.ids import UNKNOWN, TopicPartition
-from wire.rules.links import carries_topic
+from wire.rules.links import carries_the_same, carries_topic
 
 SILENCE_MS = 2_000
 
@@ -50,6 +53,18 @@ class _Kept(Struct, frozen=True):
 
     version: int
     promotion: Promotion
+
+
+class _Carried(Struct):
+    """The partitions that the link carries by a site's view, and those of them that had no leader
+    when the site led `led`.
+    """
+
+    view: SiteView
+    link: LinkRecord
+    partitions: frozenset[TopicPartition]
+    led: PartitionOrder | None = None
+    leaderless: frozenset[TopicPartition] = frozenset()
 
 
 class LinkObserver:
@@ -70,8 +85,9 @@ class LinkObserver:
         self._ask_again_at_ms = 0.0
         self._source_problem = "no agent address is known"
         self._views: dict[str, SiteView] = {}
-        # The partitions that the link carries, by site, with the view and the link that say so.
-        self._carried: dict[str, tuple[SiteView, LinkRecord, frozenset[TopicPartition]]] = {}
+        # The partitions that the link carries, by site.
+        self._carried: dict[str, _Carried] = {}
+        self._orders = PartitionOrders()
         # The accounts of each site, by epoch.
         self._promotions: dict[str, dict[int, _Kept]] = {}
 
@@ -155,6 +171,7 @@ class LinkObserver:
                 with_groups=with_groups,
                 with_log_versions=self._reuses_logs,
                 known_log_versions=self._logs[client.name][0] if client.name in self._logs else None,
+                accepts_columns=True,
             )
         )
         description, links, words = reply.description, reply.links, reply.groups
@@ -166,7 +183,7 @@ class LinkObserver:
             record=description.record,
             enforced_epochs=dict(description.enforced_epochs),
             partitions=partitions,
-            leaderless=self._carried_at(client.name, view, description.record) - partitions.keys(),
+            leaderless=self._leaderless(client.name, view, description.record, partitions),
             cuts=truncations_of(client.name, description.cuts),
             promotions=promotions,
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
@@ -196,17 +213,34 @@ class LinkObserver:
     ) -> Mapping[TopicPartition, PartitionPosition]:
         if description.are_logs_unchanged:
             return self._logs[client.name][1]
-        partitions = positions_of(description.partitions)
+        try:
+            partitions = self._described(description)
+        except MalformedColumns as error:
+            raise SiteRefused(f"site {client.name}: {error}", grpc.StatusCode.INTERNAL) from error
         self._logs.pop(client.name, None)
         if description.log_versions:
             self._logs[client.name] = dict(description.log_versions), partitions
         return partitions
 
-    def _carried_at(self, site: str, view: SiteView, link: LinkRecord) -> frozenset[TopicPartition]:
+    def _described(self, description: DescribeLinkReply) -> Mapping[TopicPartition, PartitionPosition]:
+        positions = positions_of(description.partitions)
+        if not description.columns:  # brokers of an earlier release
+            return positions
+        logs = logs_of(description.columns, self._orders)
+        return {**positions, **logs} if positions else logs
+
+    def _leaderless(
+        self, site: str, view: SiteView, link: LinkRecord, led: Mapping[TopicPartition, PartitionPosition]
+    ) -> frozenset[TopicPartition]:
+        """The partitions that the link carries and that no broker of the site leads."""
         known = self._carried.get(site)
-        if known is None or known[0] is not view or known[1] != link:
-            known = self._carried[site] = view, link, frozenset(_carried(view, link))
-        return known[2]
+        order = led.order if isinstance(led, LogsInColumns) else None
+        if known is None or known.view is not view or not carries_the_same(known.link, link):
+            known = self._carried[site] = _Carried(view, link, frozenset(_carried(view, link)))
+        elif order is not None and known.led is order:
+            return known.leaderless
+        known.led, known.leaderless = order, known.partitions - led.keys()
+        return known.leaderless
 
     def _promotions_at(self, client: SiteClient, reply: ListFailoversReply) -> tuple[Promotion, ...]:
         """The promotions of which the site keeps the account, oldest first. The site sends only

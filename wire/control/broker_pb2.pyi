@@ -339,7 +339,7 @@ class PeerViewConfirmedReply(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribePartitionsRequest(_message.Message):
-    __slots__ = ("topics", "link", "is_brief", "awaited", "wait_ms", "with_version", "known_versions")
+    __slots__ = ("topics", "link", "is_brief", "awaited", "wait_ms", "with_version", "known_versions", "accepts_columns")
     class KnownVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -354,6 +354,7 @@ class DescribePartitionsRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     WITH_VERSION_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     link: str
     is_brief: bool
@@ -361,7 +362,8 @@ class DescribePartitionsRequest(_message.Message):
     wait_ms: int
     with_version: bool
     known_versions: _containers.ScalarMap[int, int]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ..., with_version: _Optional[bool] = ..., known_versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    accepts_columns: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ..., with_version: _Optional[bool] = ..., known_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs", "has_markers")
@@ -453,8 +455,42 @@ class QuarantineUse(_message.Message):
     is_expiring: bool
     def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
 
+class PartitionColumns(_message.Message):
+    __slots__ = ("topics", "topic", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "flags", "epoch_count", "epochs", "epoch_starts")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_LOG_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_STARTS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic: bytes
+    partition: bytes
+    leader_epoch: bytes
+    log_start_offset: bytes
+    high_watermark: bytes
+    log_end_offset: bytes
+    last_log_epoch: bytes
+    source_high_watermark: bytes
+    source_seen_at_ms: bytes
+    max_timestamp_ms: bytes
+    flags: bytes
+    epoch_count: bytes
+    epochs: bytes
+    epoch_starts: bytes
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ...) -> None: ...
+
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged", "columns")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -478,6 +514,7 @@ class DescribePartitionsReply(_message.Message):
     HAS_LEADERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     IS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
@@ -487,4 +524,5 @@ class DescribePartitionsReply(_message.Message):
     has_leaders: bool
     version: int
     is_unchanged: bool
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., version: _Optional[int] = ..., is_unchanged: _Optional[bool] = ...) -> None: ...
+    columns: PartitionColumns
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., version: _Optional[int] = ..., is_unchanged: _Optional[bool] = ..., columns: _Optional[_Union[PartitionColumns, _Mapping]] = ...) -> None: ...

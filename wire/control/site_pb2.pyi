@@ -279,7 +279,7 @@ class LinkReply(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., are_writable: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkRequest(_message.Message):
-    __slots__ = ("name", "is_brief", "with_log_versions", "known_log_versions")
+    __slots__ = ("name", "is_brief", "with_log_versions", "known_log_versions", "accepts_columns")
     class KnownLogVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -291,14 +291,16 @@ class DescribeLinkRequest(_message.Message):
     IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
     WITH_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     name: str
     is_brief: bool
     with_log_versions: bool
     known_log_versions: _containers.ScalarMap[int, int]
-    def __init__(self, name: _Optional[str] = ..., is_brief: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    accepts_columns: bool
+    def __init__(self, name: _Optional[str] = ..., is_brief: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines", "log_versions", "are_logs_unchanged")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines", "log_versions", "are_logs_unchanged", "columns")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +328,7 @@ class DescribeLinkReply(_message.Message):
     QUARANTINES_FIELD_NUMBER: _ClassVar[int]
     LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     ARE_LOGS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -339,7 +342,8 @@ class DescribeLinkReply(_message.Message):
     quarantines: _containers.RepeatedCompositeFieldContainer[_broker_pb2.QuarantineUse]
     log_versions: _containers.ScalarMap[int, int]
     are_logs_unchanged: bool
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ..., quarantines: _Optional[_Iterable[_Union[_broker_pb2.QuarantineUse, _Mapping]]] = ..., log_versions: _Optional[_Mapping[int, int]] = ..., are_logs_unchanged: _Optional[bool] = ...) -> None: ...
+    columns: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionColumns]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ..., quarantines: _Optional[_Iterable[_Union[_broker_pb2.QuarantineUse, _Mapping]]] = ..., log_versions: _Optional[_Mapping[int, int]] = ..., are_logs_unchanged: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[_broker_pb2.PartitionColumns, _Mapping]]] = ...) -> None: ...
 
 class LinkProtection(_message.Message):
     __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")
@@ -436,7 +440,7 @@ class DescribeGroupsReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ..., fenced_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., carried_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., access_synced_ms_ago: _Optional[int] = ..., has_mirror_reported: _Optional[bool] = ...) -> None: ...
 
 class ObserveLinkRequest(_message.Message):
-    __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups", "with_log_versions", "known_log_versions")
+    __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups", "with_log_versions", "known_log_versions", "accepts_columns")
     class KnownAccountVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -458,6 +462,7 @@ class ObserveLinkRequest(_message.Message):
     WITH_GROUPS_FIELD_NUMBER: _ClassVar[int]
     WITH_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     link: str
     asking_site: str
     known_view_version: int
@@ -465,7 +470,8 @@ class ObserveLinkRequest(_message.Message):
     with_groups: bool
     with_log_versions: bool
     known_log_versions: _containers.ScalarMap[int, int]
-    def __init__(self, link: _Optional[str] = ..., asking_site: _Optional[str] = ..., known_view_version: _Optional[int] = ..., known_account_versions: _Optional[_Mapping[int, int]] = ..., with_groups: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    accepts_columns: bool
+    def __init__(self, link: _Optional[str] = ..., asking_site: _Optional[str] = ..., known_view_version: _Optional[int] = ..., known_account_versions: _Optional[_Mapping[int, int]] = ..., with_groups: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
 
 class ObserveLinkReply(_message.Message):
     __slots__ = ("description", "view", "links", "failovers", "groups")

@@ -153,6 +153,11 @@ def carries_topic(link: LinkRecord, topic: str) -> bool:
     return not is_internal_topic(topic) and matches(topic, whitelist=link.topic_whitelist, blacklist=blacklist_of(link))
 
 
+def carries_the_same(one: LinkRecord, other: LinkRecord) -> bool:
+    """True when both records of a link name the same topics."""
+    return one.topic_whitelist == other.topic_whitelist and blacklist_of(one) == blacklist_of(other)
+
+
 def carries_group(link: LinkRecord, group: str) -> bool:
     """True when the link brings the consumer group's offsets along. Groups of mirrors among
     themselves are never carried.

@@ -15,7 +15,7 @@ from broker.log.directories.log_cloning import ClonedLog, SharedSegment, clone_l
 from broker.log.errors import StorageError
 from cli.recovery.rehearsing.standby import LogPlaces, StandbyTopic
 from dr.rehearsal.sandbox import Cloned
-from dr.sites.core.evidence import PartitionPosition
+from dr.sites.core.positions import PartitionPosition
 from runtime.process import OperationalFailure
 from wire.protocol.ids import TopicPartition
 from wire.protocol.ids import TopicPartition as LogKey

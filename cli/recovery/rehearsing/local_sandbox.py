@@ -17,7 +17,7 @@ from cli.recovery.rehearsing.clones import CloneWork, remove_clones
 from cli.recovery.rehearsing.site import SandboxSite, remove_chroot, zookeeper_at
 from cli.recovery.rehearsing.standby import LogPlaces, StandbyBroker, StandbyTopic, read_topics
 from dr.rehearsal.sandbox import Cloned, SandboxAddresses
-from dr.sites.core.evidence import PartitionPosition
+from dr.sites.core.positions import PartitionPosition
 from runtime.process import OperationalFailure
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC

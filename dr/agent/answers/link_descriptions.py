@@ -129,6 +129,7 @@ class LinkDescriptions(Answers):
             site=self._site,
             record=stored,
             partitions=[item for reply in replies for item in reply.partitions],
+            columns=[reply.columns for reply in replies if reply.HasField("columns")],
             log_versions={reply.node_id: reply.version for reply in replies if reply.version},
             are_logs_unchanged=are_unchanged(answers, request.known_log_versions),
             cuts=[item for reply in replies for item in reply.cuts],
@@ -148,9 +149,8 @@ class LinkDescriptions(Answers):
     async def _logs(self, request: site.DescribeLinkRequest) -> list[BrokerAnswer]:
         if request.is_brief:
             return []
-        if request.with_log_versions:
-            return await self._parts.brokers.describe_changed(request.name, request.known_log_versions)
-        return await self._parts.brokers.describe(request.name)
+        known_versions = request.known_log_versions if request.with_log_versions else None
+        return await self._parts.brokers.observe(request.name, known_versions, accepts_columns=request.accepts_columns)
 
     def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
         peer = self._parts.peers.peer(other_site(link, self._site))

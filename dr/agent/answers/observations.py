@@ -31,6 +31,7 @@ class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers, AccessRuleAn
             name=link,
             with_log_versions=request.with_log_versions,
             known_log_versions=request.known_log_versions,
+            accepts_columns=request.accepts_columns,
         )
         groups = site.DescribeGroupsRequest(link=link, is_brief=not request.with_groups)
         parts = await asyncio.gather(

@@ -5,7 +5,7 @@ rules). Pure; caller: `playbook.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -15,6 +15,8 @@ from dr.failover.core.steps import NAMED_IN_A_REASON_MAX
 from dr.sites.core.access_rules import access_lacking
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.group_offsets import offsets_behind
+from dr.sites.core.log_columns import LogsInColumns
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.transactional_ids import producers_lacking
 from wire.protocol.ids import TopicPartition
 
@@ -42,11 +44,11 @@ def completion(evidence: Evidence, known: KnownSource) -> Completion:
     """Compare the target with the known source."""
     target = evidence.target
     assert target is not None
-    copies, ends = target.copies, known.ends
+    copies = target.copies
     remaining: dict[TopicPartition, int] = {}
     is_exact = known.is_fence_proven
-    for key in {*ends, *copies}:
-        copy, source_end = copies.get(key), ends.get(key)
+    for key in _maybe_incomplete(copies, known):
+        copy, source_end = copies.get(key), known.end(key)
         here = 0 if copy is None else copy.safe_end_offset
         if source_end is not None and source_end.is_exact and source_end.end_offset <= here:
             continue
@@ -64,6 +66,20 @@ def completion(evidence: Evidence, known: KnownSource) -> Completion:
     return Completion(remaining=remaining, is_exact=is_exact, is_complete=is_complete, problem=problem)
 
 
+def _maybe_incomplete(
+    copies: Mapping[TopicPartition, PartitionPosition], known: KnownSource
+) -> Iterable[TopicPartition]:
+    """The partitions without those that the columns show to be complete, or to end where the mirror
+    saw the end of a source that has not reported a log.
+    """
+    if isinstance(copies, LogsInColumns):
+        if known.is_unknown and not known.is_fence_proven:
+            return copies.source_ends.above(copies.safe_ends)
+        if known.columns is not None and known.are_columns_exact and known.columns.order is copies.order:
+            return known.columns.ends.above(copies.safe_ends)
+    return {*known.ends, *copies}
+
+
 def lack(evidence: Evidence, known: KnownSource) -> str:
     """The missing parts other than records, in a sentence; empty when nothing is missing."""
     return _leaderless(evidence, known) or absent(evidence, known) or _groups_problem(evidence, known)
@@ -75,6 +91,9 @@ def absent(evidence: Evidence, known: KnownSource) -> str:
     """
     target = evidence.target
     if evidence.source is None or target is None:
+        return ""
+    logs = target.partitions
+    if isinstance(logs, LogsInColumns) and known.columns is not None and known.columns.order is logs.order:
         return ""
     missing = sorted(known.ends.keys() - target.partitions.keys() - target.leaderless)
     names = ", ".join(map(str, missing[:NAMED_IN_A_REASON_MAX]))

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dr.failover.core.completion import Completion
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.steps import FailoverPolicy
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
+from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.log_columns import LogEnds, safe_ends
+from dr.sites.core.positions import PartitionPosition
 from wire.protocol.ids import TopicPartition
-
-LogEnds = Mapping[TopicPartition, int]
-"""The ends of logs by partition."""
 
 
 class Drain:
@@ -33,11 +32,14 @@ class Drain:
         self._last_arrival_at_ms = 0
 
     @property
-    def drained_ends(self) -> dict[TopicPartition, int]:
+    def drained_ends(self) -> LogEnds:
         """Ends that the target is known to keep before anything is raised: those of a fenced
         source, when it has them all.
         """
-        return {key: end for key, end in self._known.exact_ends.items() if self._ends.get(key, 0) == end}
+        exact = self._known.exact_ends
+        if exact == self._ends:
+            return exact
+        return {key: end for key, end in exact.items() if self._ends.get(key, 0) == end}
 
     def begin(self, now_ms: int) -> None:
         """Start the wait; later calls change nothing."""
@@ -58,7 +60,7 @@ class Drain:
         if target.partitions is self._logs:
             return  # the same answer again
         self._logs = target.partitions
-        ends = {key: position.safe_end_offset for key, position in target.partitions.items()}
+        ends = safe_ends(target.partitions)
         if ends != self._ends:
             self._ends = ends
             self._last_arrival_at_ms = now_ms

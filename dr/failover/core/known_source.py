@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dr.failover.core.source_ends import SourceEnd, source_ends
+from dr.failover.core.source_ends import SourceEnd, SourceEndsInColumns, source_ends
 from dr.sites.core.access_rules import AccessRules, access_lacking
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence, SiteGroups
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.sites.core.log_columns import LogEnds, LogsInColumns
+from dr.sites.core.positions import PartitionPosition
 from wire.protocol.ids import TopicPartition
 
 FENCED_LOOKS_MIN = 2
@@ -26,7 +28,9 @@ class KnownSource:
 
     def __init__(self, *, to_site: str) -> None:
         self._to_site = to_site
+        # What is known of the logs is either here or, if it is one answer in columns, there.
         self._ends: dict[TopicPartition, SourceEnd] = {}
+        self._columns: SourceEndsInColumns | None = None
         # The logs whose ends were last noted as exact.
         self._exact_logs: Mapping[TopicPartition, PartitionPosition] | None = None
         self._fenced_epoch = 0
@@ -53,11 +57,32 @@ class KnownSource:
         """The log ends in the source's own last report; they are exact if the source was fenced at
         that time.
         """
-        return dict(self._ends)
+        return dict(self._ends) if self._columns is None else self._columns
 
     @property
-    def exact_ends(self) -> Mapping[TopicPartition, int]:
+    def columns(self) -> LogsInColumns | None:
+        """The source's last report, if it has all that is known of its logs, and in columns."""
+        return None if self._columns is None else self._columns.logs
+
+    @property
+    def are_columns_exact(self) -> bool:
+        """True if `columns` was reported under the fence."""
+        return self._columns is not None and self._columns.is_exact
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if the source has not reported a log."""
+        return not (self._ends or self._columns)
+
+    def end(self, key: TopicPartition) -> SourceEnd | None:
+        """The end of one log; None if it is not known."""
+        return self._ends.get(key) if self._columns is None else self._columns.get(key)
+
+    @property
+    def exact_ends(self) -> LogEnds:
         """The ends that were seen under the fence."""
+        if self._columns is not None:
+            return self._columns.logs.ends if self._columns.is_exact else {}
         return {key: end.end_offset for key, end in self._ends.items() if end.is_exact}
 
     def observe_fence(self, evidence: Evidence) -> bool:
@@ -78,6 +103,7 @@ class KnownSource:
         self.is_fence_proven = False
         self.fenced_looks = 0
         self._ends.clear()
+        self._columns = None
         self._exact_logs = None
         self.groups = None
         self.access, self.is_access_carried = AccessRules(), False
@@ -97,10 +123,23 @@ class KnownSource:
         if is_exact and source.partitions is self._exact_logs:
             return  # the same answer again
         self._exact_logs = source.partitions if is_exact else None
+        if isinstance(source.partitions, LogsInColumns) and self._is_replaced_by(source.partitions, is_exact=is_exact):
+            self._columns = SourceEndsInColumns(source.partitions, source.seen_at_ms, is_exact)
+            self._ends.clear()
+            return
+        self._ends, self._columns = dict(self.ends), None
         for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
             known = self._ends.get(key)
             if known is None or not known.is_exact or is_exact:
                 self._ends[key] = end
+
+    def _is_replaced_by(self, logs: LogsInColumns, *, is_exact: bool) -> bool:
+        """True if these logs replace everything that is known."""
+        if self._columns is not None:
+            is_kept = self._columns.is_exact and not is_exact
+            known = self._columns.logs
+            return not is_kept and (known.order is logs.order or known.keys() <= logs.keys())
+        return self._ends.keys() <= logs.keys() and (is_exact or not any(end.is_exact for end in self._ends.values()))
 
     def differences(
         self,
@@ -114,13 +153,29 @@ class KnownSource:
         history of the source. `is_source_fresh`: the source was asked after the target, so that the
         target cannot be a later state.
         """
+        copies = self._maybe_different(target.copies)
+        known = (
+            self._ends if self._columns is None else {key: end for key in copies if (end := self.end(key)) is not None}
+        )
         return find_differences(
-            target.copies,
-            {key: end.history for key, end in self._ends.items()},
-            is_source_final={key: is_source_fresh or end.is_exact for key, end in self._ends.items()},
+            copies,
+            {key: end.history for key, end in known.items()},
+            is_source_final={key: is_source_fresh or end.is_exact for key, end in known.items()},
             promotion=promotion_of(source_site, target.promotions),
             ends=ends,
         )
+
+    def _maybe_different(
+        self, copies: Mapping[TopicPartition, PartitionPosition]
+    ) -> Mapping[TopicPartition, PartitionPosition]:
+        """The copies without those that the columns show to be the source's history."""
+        if not isinstance(copies, LogsInColumns):
+            return copies
+        if self.is_unknown:
+            return {key: copies[key] for key in copies.without_source()}
+        if self._columns is not None and self._columns.logs.order is copies.order:
+            return {key: copies[key] for key in copies.not_prefixes_of(self._columns.logs)}
+        return copies
 
     def _growth_under_the_fence(self, source: SiteEvidence) -> str:
         """Describe the first log of the fenced source that grew since the last look; empty when
@@ -133,8 +188,13 @@ class KnownSource:
             return ""
         if groups is None or groups.committing_transactions or groups.transaction_problems:
             return ""
-        for key, position in sorted(source.partitions.items()):
-            known = self._ends.get(key)
+        logs = source.partitions
+        if isinstance(logs, LogsInColumns) and self._columns is not None and self._columns.logs.order is logs.order:
+            grown = {key: logs[key] for key in logs.ends.above(self._columns.logs.ends)}
+        else:
+            grown = dict(logs)
+        for key, position in sorted(grown.items()):
+            known = self.end(key)
             if known is not None and known.is_exact and position.log_end_offset > known.end_offset:
                 return (
                     f"{key} grew from {known.end_offset} to {position.log_end_offset} at {source.site} although every broker there "

@@ -61,7 +61,7 @@ from __future__ import annotations
 
 from dr.failover.core.after_raise import AfterTheRaise, hand_back
 from dr.failover.core.completion import Completion, absent, completion, lack
-from dr.failover.core.drain import Drain, LogEnds
+from dr.failover.core.drain import Drain
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.preparation import Preparation
 from dr.failover.core.refusals import (
@@ -78,8 +78,8 @@ from dr.failover.core.refusals import (
 from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.fencing import fenced, given_back, raised
+from dr.sites.core.log_columns import LogEnds
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.protocol.ids import TopicPartition
 from wire.rules.links import truncates_logs
 
 FENCE_ATTEMPTS_MAX = 3
@@ -163,7 +163,7 @@ class FailoverPlaybook:
         return evidence.source is not None and self.completion(evidence).is_complete
 
     @property
-    def drained_ends(self) -> dict[TopicPartition, int]:
+    def drained_ends(self) -> LogEnds:
         """Ends that the target is known to keep before anything is raised: those of a fenced
         source, when it has them all.
         """

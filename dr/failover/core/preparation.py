@@ -18,6 +18,7 @@ from dr.failover.core.refusals import named_unprotected
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, refuse
 from dr.sites.core.access_rules import unable_to_carry
 from dr.sites.core.evidence import SiteEvidence
+from dr.sites.core.log_columns import log_ends, safe_ends
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
@@ -56,7 +57,7 @@ class CatchUp:
         # Under load the copies never reach the ends of this moment, so the delay is measured from
         # one marked moment until they reach its ends.
         if self._mark is None:
-            self._mark = _Mark(ends=dict(source), at_ms=now_ms)
+            self._mark = _Mark(ends=source, at_ms=now_ms)
 
     def is_close(self, *, within_ms: float, now_ms: int) -> bool:
         """True if the last measured delay is at most `within_ms` and the current mark is not
@@ -81,9 +82,7 @@ class Preparation:
 
     def observe(self, target: SiteEvidence, source: SiteEvidence, now_ms: int) -> None:
         """Note the ends of both sites; the source was asked after the target."""
-        here = {key: position.safe_end_offset for key, position in target.copies.items()}
-        ends = {key: position.log_end_offset for key, position in source.partitions.items()}
-        self._catch_up.observe(here, ends, now_ms)
+        self._catch_up.observe(safe_ends(target.copies), log_ends(source.partitions), now_ms)
 
     def hindrance(self, source: SiteEvidence, target: SiteEvidence, *, link: str, now_ms: int) -> Decision | None:
         """Wait for a missing mirror or leader, or refuse if it stays missing for too long; None if
@@ -139,4 +138,6 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
 
 
 def _has_reached(here: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    if here == ends:
+        return True
     return all(here.get(key, UNKNOWN) >= end for key, end in ends.items())

@@ -30,7 +30,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from dr.sites.core.divergence import diverged_copies, find_differences, promotion_of
-from dr.sites.core.evidence import Evidence, PartitionPosition
+from dr.sites.core.evidence import Evidence
+from dr.sites.core.positions import PartitionPosition
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
 from wire.protocol.ids import UNKNOWN, TopicPartition
 

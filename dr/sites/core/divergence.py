@@ -22,7 +22,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from dr.sites.core.evidence import PartitionPosition, Promotion
+from dr.sites.core.evidence import Promotion
+from dr.sites.core.log_columns import LogsInColumns
+from dr.sites.core.positions import PartitionPosition
 from wire.batches.log_histories import LogHistory, common_end
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
@@ -128,10 +130,14 @@ def diverged_copies(
     copies: Mapping[TopicPartition, PartitionPosition], source: Mapping[TopicPartition, PartitionPosition]
 ) -> dict[TopicPartition, Divergence]:
     """Return the copies that differ from the logs of a source that was asked after the target."""
+    keys: Iterable[TopicPartition] = copies
+    if isinstance(copies, LogsInColumns) and isinstance(source, LogsInColumns) and copies.order is source.order:
+        keys = copies.not_prefixes_of(source)
+    compared = [key for key in keys if key in source]
     found = find_differences(
-        {key: position for key, position in copies.items() if key in source},
-        {key: position.history() for key, position in source.items()},
-        is_source_final=dict.fromkeys(source, True),
+        {key: copies[key] for key in compared},
+        {key: source[key].history() for key in compared},
+        is_source_final=dict.fromkeys(compared, True),
         promotion=None,
     )
     return dict(found.diverged)

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from dr.sites.core.access_rules import AccessRules
+from dr.sites.core.log_columns import LogsInColumns
 from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
-from wire.batches.log_histories import EpochStart, LogHistory, history_of
+from wire.batches.log_histories import EpochStart
 from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
@@ -24,39 +26,6 @@ from wire.rules.links import other_site, supersedes
 
 NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
-
-
-class PartitionPosition(Struct, frozen=True, kw_only=True):
-    """The state of one partition's log at one site."""
-
-    leader_epoch: int
-    last_log_epoch: int
-    log_start_offset: int
-    log_end_offset: int
-    is_writable: bool
-    source_high_watermark: int = -1
-    source_seen_at_ms: int = -1
-    high_watermark: int = -1
-    """The offset up to which every in-sync replica of the site has the log; -1 if not reported."""
-    max_timestamp_ms: int = -1
-    """Timestamp of the newest record; -1 without records."""
-    epochs: tuple[EpochStart, ...] = ()
-    """The leader epochs of the records, oldest first."""
-    has_markers: bool = False
-    """True if a producer that the log knows has ended a transaction in it."""
-
-    def history(self, end_offset: int | None = None) -> LogHistory:
-        """Return the history of the log, up to `end_offset` if given."""
-        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
-        # most logs: every epoch has records, so nothing is left out
-        if not self.epochs or self.epochs[-1].start_offset < end:
-            return LogHistory(self.log_start_offset, end, self.epochs)
-        return history_of(self.log_start_offset, end, self.epochs)
-
-    @property
-    def safe_end_offset(self) -> int:
-        """The offset up to which the site keeps the log even if the leader dies now."""
-        return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
 
 
 class GroupPartition(NamedTuple):
@@ -242,6 +211,8 @@ class SiteEvidence(Struct, frozen=True, kw_only=True):
     @property
     def has_writable(self) -> bool:
         """True if a partition accepts client writes."""
+        if isinstance(self.partitions, LogsInColumns):
+            return self.partitions.has_writable
         return any(position.is_writable for position in self.partitions.values())
 
 
@@ -290,12 +261,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
         none.
         """
         sites = [site for site in (self.target, self.source) if site is not None]
-        epochs = [
-            max(position.leader_epoch, position.last_log_epoch)
-            for site in sites
-            for position in site.partitions.values()
-        ]
-        return max(epochs, default=-1)
+        return max((highest_leader_epoch(site.partitions) for site in sites), default=-1)
+
+
+def highest_leader_epoch(logs: Mapping[TopicPartition, PartitionPosition]) -> int:
+    """The highest leader epoch of these partitions, in a leadership or in a log; -1 if there is
+    none.
+    """
+    if isinstance(logs, LogsInColumns):
+        return max((*logs.column("leader_epoch"), *logs.column("last_log_epoch")), default=-1)
+    return max((max(position.leader_epoch, position.last_log_epoch) for position in logs.values()), default=-1)
 
 
 def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPartition, PartitionPosition]:

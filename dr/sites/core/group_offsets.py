@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from dr.sites.core.evidence import GroupPartition, PartitionPosition, SiteGroups
+from dr.sites.core.evidence import GroupPartition, SiteGroups
+from dr.sites.core.positions import PartitionPosition
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NAMED_MAX = 20

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from dr.sites.core.divergence import Divergence, diverged_copies
 from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.log_columns import LogEnds, log_ends
 from dr.sites.core.mirror_reports import mirror_sentence
 from wire.protocol.ids import TopicPartition
 
@@ -42,7 +43,7 @@ class ProtectionWatch:
     def __init__(self, known: LinkProtection | None = None) -> None:
         """`known` is the verdict that another process has stored last."""
         self._verdict = known
-        self._ends_to_reach: dict[TopicPartition, int] | None = None
+        self._ends_to_reach: LogEnds | None = None
         self._compared: tuple[SiteEvidence, SiteEvidence, Mapping[TopicPartition, Divergence]] | None = None
 
     def observe(self, evidence: Evidence, *, now_ms: int) -> LinkProtection:
@@ -89,8 +90,8 @@ class ProtectionWatch:
         assert target is not None
         # the ends of one moment: under load the standby never reaches the ends of each moment
         if self._ends_to_reach is None:
-            self._ends_to_reach = {key: item.log_end_offset for key, item in source.partitions.items()}
-        ends = {key: item.log_end_offset for key, item in target.copies.items()}
+            self._ends_to_reach = log_ends(source.partitions)
+        ends = log_ends(target.copies)
         missing = sum(max(0, end - ends.get(key, 0)) for key, end in self._ends_to_reach.items())
         if missing:
             return f"{target.site} has not caught up once: {missing:,} records are missing there"

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
+from dr.sites.core.positions import PartitionPosition
 from wire.control.broker_pb2 import QuarantinedEnd
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import UNKNOWN, TopicPartition

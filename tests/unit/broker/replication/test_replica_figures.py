@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
@@ -14,11 +15,14 @@ from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.replica_figures import describe, logs_version
+from broker.replication.replica_figures import describe, describe_in_columns, logs_version
 from broker.settings.core.topic_configs import LogConfig
+from dr.sites.core.evidence import positions_of
+from dr.sites.core.log_columns import PartitionOrders, logs_of
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import open_log
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 
 def reported(directory: Path, *, hold: StandbyHold | None, site: str = "a", **policy: str) -> bool:
@@ -87,3 +91,43 @@ def test_the_version_of_the_logs_changes_with_each_log_and_with_the_roles(tmp_pa
     note()
     log.close()
     assert len(set(found)) == len(found)
+
+
+def test_columns_describe_the_same_partitions(tmp_path: Path) -> None:
+    """Of three topics, one is not carried by the link and one is not led here."""
+    record = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", topic_whitelist=["t.*"])
+    image = ClusterImage(site="a", node_id=1, links={"a-b": record})
+    partitions: Any = []
+    for number, (topic, leader) in enumerate([("t", 1), ("t", 1), ("t2", 1), ("u", 1), ("t3", 2)]):
+        log, state = open_log(tmp_path / f"{topic}-{number}"), Partition(node_id=1, log_end_offset=0)
+        replicas = (1, 2)
+        state.change(
+            PartitionImage(
+                index=number, leader=leader, leader_epoch=5, partition_epoch=1, replicas=replicas, isr=replicas
+            ),
+            now_ms=0,
+        )
+        hosted = HostedPartition(
+            topic=topic,
+            topic_id=bytes(16),
+            index=number,
+            log=log,
+            state=state,
+            config=LogConfig(),
+            metrics=TopicMetrics(),
+        )
+        if number != 1:
+            log.append_as_leader(batch(), leader_epoch=number, now_ms=7)
+            log.append_as_leader(batch(), leader_epoch=5, now_ms=7)
+            log.source.high_watermark, log.source.seen_at_ms, log.source.log_epoch = 9, 8, 5
+        hosted.write_error = ErrorCode.none if number == 2 else hosted.write_error
+        partitions.append(hosted)
+    for link, topics in (("a-b", ()), ("", ()), ("a-b", {"t2"})):
+        alone = positions_of(describe(partitions, image, link=link, topics=topics))
+        found = logs_of([describe_in_columns(partitions, image, link=link, topics=topics)], PartitionOrders())
+        assert dict(found) == alone
+        assert (TopicPartition("u", 3) in found) is not bool(link)
+        assert TopicPartition("t2", 2) in found
+        assert TopicPartition("t3", 4) not in found
+    for hosted in partitions:
+        hosted.log.close()

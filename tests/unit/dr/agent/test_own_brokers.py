@@ -96,7 +96,7 @@ async def test_partitions_are_left_out_only_if_the_logs_of_exactly_the_known_bro
     channels: Any = Versioned()
     brokers = {node_id: (SimpleNamespace(grpc_address=str(node_id)), 7) for node_id in (1, 2)}
     cache: Any = SimpleNamespace(facts=SimpleNamespace(brokers=brokers, unreadable={}))
-    answers = await OwnBrokers(cache, channels, SystemClock()).describe_changed("a-b", known)
+    answers = await OwnBrokers(cache, channels, SystemClock()).observe("a-b", known, accepts_columns=False)
     found = [item.partition for one in answers if one.reply is not None for item in one.reply.partitions]
     assert sorted(found) == described
     assert are_unchanged(answers, known) is not bool(described)

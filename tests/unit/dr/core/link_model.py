@@ -8,7 +8,7 @@ operators take turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dr.failover.core.loss_counting import account
@@ -16,17 +16,13 @@ from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.sites.core.access_rules import AccessRules, access_loss
-from dr.sites.core.evidence import (
-    Evidence,
-    GroupPartition,
-    PartitionPosition,
-    SiteEvidence,
-    SiteGroups,
-    TransactionalProducer,
-)
+from dr.sites.core.evidence import Evidence, GroupPartition, SiteEvidence, SiteGroups, TransactionalProducer
 from dr.sites.core.group_offsets import group_loss
+from dr.sites.core.log_columns import PartitionOrders
 from dr.sites.core.loss import LossAccount
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
+from tests.unit.dr.core.positions_in_columns import in_columns
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
@@ -146,20 +142,23 @@ class ModelSite:
             seen_at_ms=now_ms,
             record=LinkRecord.FromString(self.record.SerializeToString()),
             enforced_epochs={1: self.record.epoch},
-            partitions={
-                key: PartitionPosition(
-                    leader_epoch=item.leader_epoch,
-                    last_log_epoch=item.log[-1][0] if item.log else -1,
-                    log_start_offset=0,
-                    log_end_offset=len(item.log),
-                    is_writable=self.is_writable(),
-                    source_high_watermark=item.heard_end,
-                    source_seen_at_ms=item.received_at_ms,
-                    epochs=item.epochs,
-                )
-                for key, item in self.partitions.items()
-                if key not in self.leaderless
-            },
+            partitions=_in_columns_mostly(
+                {
+                    key: PartitionPosition(
+                        leader_epoch=item.leader_epoch,
+                        last_log_epoch=item.log[-1][0] if item.log else -1,
+                        log_start_offset=0,
+                        log_end_offset=len(item.log),
+                        is_writable=self.is_writable(),
+                        source_high_watermark=item.heard_end,
+                        source_seen_at_ms=item.received_at_ms,
+                        epochs=item.epochs,
+                    )
+                    for key, item in self.partitions.items()
+                    if key not in self.leaderless
+                },
+                now_ms,
+            ),
             leaderless=frozenset(self.leaderless),
             promotions=tuple(account.promotion for account in self.accounts.values()),
             mirror_age_ms=self.mirror_age_ms,
@@ -175,6 +174,16 @@ class ModelSite:
             arbiter_problem=self.arbiter_problem,
             peer_seen_at_ms=now_ms,
         )
+
+
+_orders = PartitionOrders()
+
+
+def _in_columns_mostly(
+    positions: Mapping[TopicPartition, PartitionPosition], now_ms: int
+) -> Mapping[TopicPartition, PartitionPosition]:
+    """A broker of an earlier release describes each partition alone."""
+    return positions if now_ms % 4 == 1 else in_columns(positions, _orders)
 
 
 class ModelLink:
@@ -336,6 +345,7 @@ class Operator:
         source = self.link.site(other_site(record, target.name))
         evidence = target.evidence(self.link.now_ms)
         kept, unclear = kept_ends(evidence, floor=record.leader_epoch_floor, before=self.playbook.drained_ends)
+        kept = dict(kept)
         for key in unclear:
             log = target.partitions[key].log
             kept[key] = sum(1 for epoch, _ in log if epoch < record.leader_epoch_floor)

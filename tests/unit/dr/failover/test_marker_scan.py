@@ -12,7 +12,8 @@ import pytest
 
 from dr.failover import marker_scan
 from dr.failover.marker_scan import survey_transactions
-from dr.sites.core.evidence import PartitionPosition, SiteEvidence, SiteGroups, TransactionalProducer
+from dr.sites.core.evidence import SiteEvidence, SiteGroups, TransactionalProducer
+from dr.sites.core.positions import PartitionPosition
 from wire.batches.transaction_members import TransactionMembers, encode_members
 from wire.batches.transaction_records import encode_marker
 from wire.client.raw_client import KafkaClient

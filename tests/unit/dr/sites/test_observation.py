@@ -8,13 +8,16 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
+from dr.sites.core.evidence import positions_of
+from dr.sites.core.log_columns import LogsInColumns
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient, SiteRefused
 from tests.support.clock import ManualClock
+from tests.unit.dr.core.positions_in_columns import described
 from wire.control import site_pb2 as site
 from wire.control.broker_pb2 import PartitionDescription
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
 
 RECORD = LinkRecord(name="a-b", epoch=3, source_site="a", target_site="b", active_site="b", phase=LinkPhase.MIRRORING)
 ACCOUNT = LossAccount(
@@ -152,3 +155,46 @@ async def test_unchanged_logs_are_sent_once_to_an_observer_that_reuses_them(
         evidence = await observer.site_evidence(at)
         assert [position.log_end_offset for position in evidence.partitions.values()] == [version]
     assert at.sent == sent
+
+
+class Columns(Logs):
+    """A site of three brokers, one of an earlier release, that describe their logs."""
+
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        assert request.accepts_columns
+        reply = await super().observe_link(request)
+        one = positions_of([PartitionDescription(topic="t", partition=2, log_end_offset=self.version)])
+        another = positions_of([PartitionDescription(topic="t", partition=1, log_end_offset=self.version)])
+        reply.description.columns.extend([described(one), described(another)])
+        if self.version == 2:
+            del reply.description.partitions[:]
+        if self.version == 3:
+            reply.description.columns[0].flags = b""
+        topic = TopicInfo(name="t", partitions=[PartitionState(partition=number) for number in range(5)])
+        reply.view.view.MergeFrom(SiteView(topics=[topic]))
+        reply.description.record.MergeFrom(replace_whitelist(RECORD))
+        return reply
+
+
+def replace_whitelist(record: LinkRecord) -> LinkRecord:
+    """The record of a link that carries topic t."""
+    changed = LinkRecord.FromString(record.SerializeToString())
+    changed.topic_whitelist.append("t")
+    return changed
+
+
+async def test_logs_in_columns_are_read_beside_those_of_a_broker_of_an_earlier_release() -> None:
+    at = Columns()
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
+    mixed = await observer.site_evidence(at)
+    assert {key.partition for key in mixed.partitions} == {0, 1, 2}
+    assert {key.partition for key in mixed.leaderless} == {3, 4}
+    at.version = 2
+    for _ in range(2):
+        found = await observer.site_evidence(at)
+        assert isinstance(found.partitions, LogsInColumns)
+        assert {key.partition: one.log_end_offset for key, one in found.partitions.items()} == {1: 2, 2: 2}
+        assert {key.partition for key in found.leaderless} == {0, 3, 4}
+    at.version = 3
+    with pytest.raises(SiteRefused, match="different lengths"):
+        await observer.site_evidence(at)

@@ -16,7 +16,8 @@ from dr.agent.core.failover_gates import (
     closed_gates,
     failover_times_ms,
 )
-from dr.sites.core.evidence import PartitionPosition, Promotion, SiteEvidence
+from dr.sites.core.evidence import Promotion, SiteEvidence
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from dr.links.core.completeness import NEVER, Completeness, PartitionCompleteness, by_topic
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
+from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.positions import PartitionPosition
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition

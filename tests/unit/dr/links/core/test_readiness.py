@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from dr.links.core.readiness import GroupLack, Readiness, TopicLack, readiness
-from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups
+from dr.sites.core.evidence import Evidence, GroupPartition, SiteEvidence, SiteGroups
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition

@@ -10,7 +10,8 @@ from dr.failover.core.assess import assess
 from dr.failover.core.steps import FailoverPolicy, Step
 from dr.links.core.readiness import readiness
 from dr.sites.core.divergence import find_differences
-from dr.sites.core.evidence import PartitionPosition, Promotion
+from dr.sites.core.evidence import Promotion
+from dr.sites.core.positions import PartitionPosition
 from tests.unit.dr.core.link_model import KEY, ModelLink, ModelPartition, Operator
 from wire.batches.log_histories import EpochStart, history_of
 from wire.protocol.ids import TopicPartition

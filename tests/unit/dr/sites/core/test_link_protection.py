@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
+from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.link_protection import LinkProtection, ProtectionWatch
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkRecord

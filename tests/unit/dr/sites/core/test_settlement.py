@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.settlement import settled
 from wire.batches.log_histories import EpochStart
 from wire.control.broker_pb2 import QuarantinedEnd

@@ -13,8 +13,9 @@ from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.source_ends import SourceEnd
 from dr.failover.core.steps import FailoverPolicy, Step, StepEnded
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
+from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.loss import LossAccount
+from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import unprotected_topics
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.ids import TopicPartition

@@ -187,8 +187,8 @@ class Serving:
 
     async def drain(self) -> None:
         """Answer waiting requests, then close the connections."""
-        await self.entrances.stop()
         await self.connections.stop(grace_s=self._settings.shutdown_grace_ms / 1000)
+        await self.entrances.stop()
 
     async def close_clients(self) -> None:
         """Close the connections to the other site's brokers."""

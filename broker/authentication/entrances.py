@@ -163,8 +163,10 @@ class Entrances:
             await entrance.tokens.look(self._clock)
 
     async def stop(self) -> None:
-        """Stop checking."""
+        """Stop checking, and write the last lines of the log."""
         await self._watch.stop()
+        for entrance in self.by_listener.values():
+            entrance.logins.refusals.write()
 
 
 def _context(settings: ServerTlsSettings) -> ssl.SSLContext:

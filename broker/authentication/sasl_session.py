@@ -18,11 +18,9 @@ from typing import Final, Protocol
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.sasl_login import Answer, SaslLogin, SaslOffer
+from broker.authentication.refusal_log import RefusalLog
 from runtime.clock import Clock
-from runtime.logs import get_logger
 from wire.rules.principals import USER, Principal
-
-log = get_logger(__name__)
 
 MESSAGE_BYTES_MAX: Final = 512 * 1024
 """Kafka's `sasl.server.max.receive.size`."""
@@ -65,11 +63,12 @@ class Client(Protocol):
 
 
 class LoginCounts:
-    """Counts of the logins at one listener, by result."""
+    """Counts of the logins at one listener, by result, and the log of those that were refused."""
 
     def __init__(self) -> None:
         self.successful_count = 0
         self.failed_count = 0
+        self.refusals = RefusalLog()
 
 
 class SaslSession:
@@ -146,7 +145,7 @@ class SaslSession:
         # a wrong order of requests tries no password
         if answer.error is ErrorCode.sasl_authentication_failed:
             self._client.login_failed()
-        log.info("login refused", client=self._client.address, listener=self._client.listener, reason=answer.reason)
+        self._counts.refusals.add(client=self._client.address, listener=self._client.listener, reason=answer.reason)
 
         def end() -> None:
             answering()

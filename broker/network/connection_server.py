@@ -35,7 +35,7 @@ from wire.tls.handshakes import TlsHandshakes
 
 log = get_logger(__name__)
 
-ACCEPTS_PER_CALLBACK_MAX: Final = 16  # half a millisecond; then others have their turn on the loop
+ACCEPTS_PER_CALLBACK_MAX: Final = 4  # 0.1 ms; then others have their turn on the loop
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
 HELD_CONNECTIONS_MAX: Final = 1000

@@ -3,8 +3,9 @@ sources into the parts folder.
 
 Not needed to run anything. The sources are in `tests/compatibility/programs`; the programs are in a
 folder that is named by the sources' digest. The folder is filled under another name and renamed, so
-it is never incomplete. A changed source has another digest, so it is built again. The build needs
-Go and npm; without them, the matrix reports these clients as missing.
+it is never incomplete. A changed source has another digest, so it is built again. Go comes with the
+machine or from its wheel (`go_toolchain.py`); without npm, the matrix reports the client of Node as
+missing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import parts
+from deploy.go_toolchain import compilers
 from runtime.process import OperationalFailure
 
 SOURCES = Path(__file__).resolve().parent.parent / "tests" / "compatibility" / "programs"
@@ -54,8 +57,6 @@ class ClientPrograms:
         """The reason why the programs cannot run; empty if they can."""
         if self.directory.is_dir():
             return ""
-        if shutil.which(self.builder[0]) is None:
-            return f"{self.builder[0]} is not on PATH, and the {self.name} programs have not been built"
         return f"the {self.name} programs have not been built: `make setup-clients` installs it"
 
     def command(self, program: str) -> list[str]:
@@ -87,30 +88,48 @@ NODE = ClientPrograms(
 
 
 def build_all(say: Callable[[str], None]) -> None:
-    """Build the missing programs for which the machine has the tools."""
-    for programs in (GO, NODE):
-        if not programs.directory.is_dir():
-            if shutil.which(programs.builder[0]) is None:
-                say(
-                    f"{programs.builder[0]} is not on PATH: the compatibility matrix goes without its {programs.name} clients"
-                )
-                continue
-            say(f"building the {programs.name} clients of the compatibility matrix")
-            _build(programs)
-        say(f"{programs.name} clients, {programs.directory.name}")
+    """Build the missing programs; those of Node only where the machine has npm."""
+    if not GO.directory.is_dir():
+        _build_with_go(say)
+    say(f"{GO.name} clients, {GO.directory.name}")
+    if not NODE.directory.is_dir():
+        npm = shutil.which(NODE.builder[0])
+        if npm is None:
+            say("npm is not on PATH: the compatibility matrix goes without its node client")
+            return
+        say("building the node clients of the compatibility matrix")
+        failure = _build(NODE, Path(npm), {})
+        if failure is not None:
+            raise OperationalFailure(f"the node clients could not be built:\n{failure}")
+    say(f"{NODE.name} clients, {NODE.directory.name}")
 
 
-def _build(programs: ClientPrograms) -> None:
+def _build_with_go(say: Callable[[str], None]) -> None:
+    say("building the go clients of the compatibility matrix")
+    refusals: list[str] = []
+    with tempfile.TemporaryDirectory(dir=parts.parts_directory(), prefix="build-") as scratch:
+        for go in compilers(Path(scratch), say, refusals):
+            # an older Go must not fetch a newer one: the wheel's is tried instead
+            failure = _build(GO, go, {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"})
+            if failure is None:
+                return
+            refusals.append(f"{go}: {failure}")
+    raise OperationalFailure("the go clients could not be built:\n" + "\n".join(refusals))
+
+
+def _build(programs: ClientPrograms, tool: Path, variables: Mapping[str, str]) -> str | None:
+    """Build with this tool; return None on success, else the last lines of the output."""
     partial = programs.directory.with_name(f"{programs.directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(programs.sources, partial)
-    environment = {**os.environ, "CGO_ENABLED": "0"}
-    ended = subprocess.run(programs.builder, cwd=partial, capture_output=True, text=True, check=False, env=environment)
+    command = (str(tool), *programs.builder[1:])
+    environment = {**os.environ, **variables}
+    ended = subprocess.run(command, cwd=partial, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        output = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
-        raise OperationalFailure(f"the {programs.name} clients could not be built:\n{output}")
+        return "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
     for old in programs.directory.parent.glob(f"clients-{programs.name}-*"):
         if old != partial:
             shutil.rmtree(old)
     partial.rename(programs.directory)
+    return None

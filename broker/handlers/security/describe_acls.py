@@ -17,7 +17,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.site.active_site import ActiveSite
-from broker.site.followed_site import ask_followed_site
+from broker.site.followed_site import Rules, ask_followed_site
 from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 
 API_KEY = 29
@@ -55,7 +55,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     if not doors.authorizer.is_enabled:
         return build.response(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, resources=())
-    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request)
+    followed = await ask_followed_site(doors.active_site, doors.cluster.image, context, request, Rules.ACLS)
     if followed.answer is not None:
         return followed.answer
     try:

@@ -3,7 +3,8 @@ iterations.
 
 Behaviour: all users with credentials, or the named ones: RESOURCE_NOT_FOUND for a user without
 credentials, DUPLICATE_RESOURCE for a user that is named twice. Salts and keys are never returned.
-Kafka's config tool asks this whenever it shows a user's quotas. Versions: 0.
+Kafka's config tool asks this whenever it shows a user's quotas. A standby shows the active site's
+users, and its own if that site does not answer (`broker/site/followed_site.py`). Versions: 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from msgspec import Struct
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.site.active_site import ActiveSite
+from broker.site.followed_site import Rules, ask_followed_site
 from wire.rules.scram import MECHANISM_NUMBERS, decode_credential
 
 API_KEY = 50
@@ -26,12 +29,17 @@ MAX_VERSION = 0
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    active_site: ActiveSite
     cluster: Cluster
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeUserScramCredentials request."""
-    build, stored = builder(API_KEY, context.api_version), doors.cluster.image.scram_users
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
+    followed = await ask_followed_site(doors.active_site, image, context, request, Rules.USERS)
+    if followed.answer is not None:
+        return followed.answer
+    stored = image.scram_users
     named = [user.name for user in request.users or ()] or sorted(stored)
     results = []
     for name in dict.fromkeys(named):

@@ -7,20 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._scram import (
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
-
 from dr.sites.channels import Channels
 from dr.sites.core.fencing import fenced
 from dr.sites.site_client import SiteClient
 from runtime.clock import SystemClock
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites
 from tests.support.pairs.site_comparison import site_client
+from tests.support.processes.fork_server import run_antipode
 from wire.client.requests.acl_requests import describe_acls
 from wire.rules.acls import (
     AccessEntry,
@@ -49,26 +42,25 @@ def read_acl(who: str) -> Acl:
 
 
 def add_user(bootstrap: str, user: str) -> None:
-    """Add a SCRAM user."""
-    change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(120)
+    """Add a SCRAM user to the site of this broker."""
+    _users(bootstrap, "add", user, given="secret\n")
 
 
 def remove_user(bootstrap: str, user: str) -> None:
-    """Remove a SCRAM user."""
-    admin: Any = AdminClient({"bootstrap.servers": bootstrap})
-    change = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
-    for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(120)
+    """Remove a SCRAM user from the site of this broker."""
+    _users(bootstrap, "remove", user)
 
 
 def users(bootstrap: str) -> set[str]:
     """The SCRAM users of a site."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described: Any = admin.describe_user_scram_credentials()
-    return set(described.result(120))
+    return {one["name"] for one in json.loads(_users(bootstrap, "list"))}
+
+
+def _users(bootstrap: str, *arguments: str, given: str = "") -> str:
+    # not by librdkafka: the active site would answer it for the standby
+    done = run_antipode("users", *arguments, "--bootstrap-server", bootstrap, "--output", "json", given=given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def command(sites: EmbeddedSites, *arguments: str) -> Any:

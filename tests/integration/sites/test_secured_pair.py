@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kio.schema.errors import ErrorCode
 
 from runtime.configuration import read_properties
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.staying_writer import StayingWriter
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends
 from tests.support.eventually import eventually_sync
@@ -37,6 +40,7 @@ ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "PauseMirror": ("links", "pause", "a-b"),
 }
 """What a viewer tries, by the operation that is refused."""
+APPENDED = "kafka_server_brokertopicmetrics_messagesin_total"
 
 
 def logged(sites: EmbeddedSites) -> Iterator[str]:
@@ -245,6 +249,45 @@ def no_password_is_shown(sites: EmbeddedSites) -> None:
         assert not any(password in text for password in passwords), where
 
 
+def samples(sites: EmbeddedSites, site: str, name: str, label: str) -> list[float]:
+    """The samples of a broker's metric that have this label."""
+    (address,) = sites.environment.sites[site].metrics
+    with urllib.request.urlopen(f"http://{address}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return [float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{") and label in line]
+
+
+def switch_back(sites: EmbeddedSites) -> None:
+    eventually_sync(lambda: sites.command("switchover", "a-b", "--to", "a").returncode == 0)
+    assert active_site(sites) == "a"
+
+
+def written_through_a_move(sites: EmbeddedSites) -> int:
+    """The sites change places while a writer with a login, ACLs and a quota stays at the former
+    active site. That site forwards its writes, refuses none of them, and alone charges the quota.
+    The number of records, of all moves until one of them had writes to forward.
+    """
+    quota = ("--bootstrap-server", sites.bootstrap("a"), "--user", "user", "producer_byte_rate=1e9")
+    done(sites, "quotas", "set", *quota, "--command-config", sites.document["security"]["command_config"])
+    total = 0
+    while True:
+        eventually_sync(lambda: outcomes(sites)["principals"] == "ok")
+        former = sum(samples(sites, "b", APPENDED, f'topic="{TOPIC}"'))
+        with StayingWriter(sites.bootstrap("a"), TOPIC, user_options(sites)) as writer:
+            eventually_sync(lambda writer=writer: writer.acknowledged > 10)  # type: ignore[misc]
+            done(sites, "switchover", "a-b", "--to", "b")
+        total += writer.acknowledged
+        assert writer.refusal is ErrorCode.not_leader_or_follower, "it comes when the move has long ended"
+        # the move took longer than writes wait
+        if sum(samples(sites, "b", APPENDED, f'topic="{TOPIC}"')) == former:
+            switch_back(sites)
+            continue
+        charged = "kafka_server_produce_byte_rate"
+        assert sum(samples(sites, "a", charged, 'user="user"')) > 0
+        assert samples(sites, "b", charged, 'user="user"') == []
+        return total
+
+
 def done(sites: EmbeddedSites, *arguments: str) -> Any:
     answer = sites.command(*arguments)
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -286,14 +329,10 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     produce(sites, 50, site="b")
     sites.broker("a").start()
 
-    def switched_back() -> bool:
-        return sites.command("switchover", "a-b", "--to", "a").returncode == 0
-
-    eventually_sync(switched_back)
-    assert active_site(sites) == "a"
-    done(sites, "switchover", "a-b", "--to", "b")
-    received = librdkafka_consume(sites.bootstrap("b"), TOPIC, 150, group="readers", settings=user_options(sites))
-    assert len(received) == 150
+    switch_back(sites)
+    count = 150 + written_through_a_move(sites)
+    received = librdkafka_consume(sites.bootstrap("b"), TOPIC, count, group="readers", settings=user_options(sites))
+    assert len(received) == count
     refusals_of_kafka_listeners(sites, "b")
     done(sites, "reconcile", "--link", "a-b", "--quick")
 

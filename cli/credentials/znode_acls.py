@@ -38,7 +38,7 @@ async def _below(zookeeper: ZooKeeper, path: str, *, is_dry_run: bool) -> tuple[
             if child != ZOOKEEPERS_OWN:
                 below = await _below(zookeeper, child, is_dry_run=is_dry_run)
                 changed, looked_at = changed + below[0], looked_at + below[1]
-        if path != "/":
-            changed += await zookeeper.set_acls(path, is_dry_run=is_dry_run)
-            looked_at += 1
+        # the root too: its DELETE is the right to delete /controller and /controller_epoch
+        changed += await zookeeper.set_acls(path, is_dry_run=is_dry_run)
+        looked_at += 1
     return changed, looked_at

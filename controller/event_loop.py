@@ -53,6 +53,13 @@ from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.znodes.documents import MalformedZnode
 
 COMMANDS_QUEUED_MAX = 1000
+RAISES_STORED_AFTER_S = 2.0
+"""Time (s) from a raise of leader epochs until its partitions' states are stored: first come the
+writers that waited for the raise.
+"""
+RAISED_PER_WRITE_MAX = 500
+RAISED_PAUSE_S = 0.05
+"""Pause (s) after the states of so many partitions: other commands and brokers go first."""
 FIRST_BALANCE_AFTER_S = 5
 """Time (s) from the start of a tenure to its first balance, as in Kafka's controller."""
 
@@ -250,6 +257,7 @@ class ActiveController:
             *self._watches(),
             self._retry_deletions,
             self._remove_expired_tokens,
+            self._store_raises,
             self._requests.complete_again_and_again,
             self._topic_watches.run,
             partial(look_again_and_again, self._reader, self._tell, cluster=lambda: self.cluster),
@@ -353,6 +361,17 @@ class ActiveController:
             if any(token.is_expired(clock.now_ms()) for token in self.cluster.delegation_tokens.values()):
                 await self._tell(RemoveExpiredTokens(now_ms=clock.now_ms()))
             await asyncio.sleep(self._token_expiry_check_ms / 1000)
+
+    async def _store_raises(self) -> None:
+        """Store raised leader epochs in the states of partitions, after the writers that waited."""
+        while True:
+            async with self._has_changed:
+                await self._has_changed.wait_for(lambda: bool(self.cluster.raises))
+            await asyncio.sleep(RAISES_STORED_AFTER_S)
+            has_stored = True
+            while has_stored:  # without a fact, the rest of a raise waits for a topic in quarantine
+                has_stored = bool((await self.submit(ask.StoreRaised(count_max=RAISED_PER_WRITE_MAX))).facts)
+                await asyncio.sleep(RAISED_PAUSE_S)
 
     async def _balance_leaders(self, rule: BalanceRule) -> None:
         await asyncio.sleep(FIRST_BALANCE_AFTER_S)

@@ -8,8 +8,9 @@ from msgspec import Struct, field
 
 from controller.core.decisions import Publish
 from controller.core.state.cluster import Cluster
-from controller.core.state.site_values import Broker, Topic
+from controller.core.state.site_values import Broker, EpochRaise, Topic
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic, RemovedReplicas
+from wire.control.broker_pb2 import EpochRaise as EpochRaiseMessage
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
 from wire.protocol.ids import NO_EPOCH, NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
@@ -69,6 +70,7 @@ class PendingChanges(Struct):
     has_news: bool = False
     topics: set[str] = field(default_factory=set)
     partitions: set[TopicPartition] = field(default_factory=set)
+    raises: list[EpochRaise] = field(default_factory=list)
     deleted_topics: dict[bytes, str] = field(default_factory=dict)
     links: set[str] = field(default_factory=set)
     deleted_links: set[str] = field(default_factory=set)
@@ -83,6 +85,7 @@ class PendingChanges(Struct):
         self.has_news = True
         self.topics |= publish.topics
         self.partitions |= publish.partitions
+        self.raises += publish.raises
         self.deleted_topics |= {topic_id: name for name, topic_id in publish.deleted_topics}
         self.links |= publish.links
         self.deleted_links |= set(publish.deleted_links)
@@ -120,6 +123,9 @@ class PendingChanges(Struct):
             groups: Iterable[str] = cluster.group_configs
         else:
             batch.topics.extend(self._changed_topics(cluster, topics))
+            batch.epoch_raises.extend(
+                EpochRaiseMessage(floor=one.floor, topics=sorted(one.topics)) for one in self.raises
+            )
             batch.links.extend(cluster.links[name] for name in sorted(self.links) if name in cluster.links)
             batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
             batch.client_quotas.extend(quota_message(entity, cluster.quotas.get(entity, {})) for entity in self.quotas)

@@ -61,6 +61,10 @@ def _log_broker(change: facts.Fact) -> None:
             log.info("broker begins controlled shutdown", broker=node_id)
         case facts.BrokerUnregistered(node_id=node_id):
             log.info("broker unregistered", broker=node_id)
+        case facts.LeaderEpochsRaised(epoch_raise=one):
+            log.info("leader epochs raised", floor=one.floor, topics=len(one.topics), epoch_raise=one.name)
+        case facts.EpochRaiseEnded(name=name):
+            log.info("raised leader epochs are stored", epoch_raise=name)
         case facts.UnregistrationEnded(node_id=node_id):
             log.info("unregistered broker registered again", broker=node_id)
         case facts.OfflineReplicasKnown(node_id=node_id, partitions=lost):

@@ -251,6 +251,12 @@ class BalanceLeaders(Struct, frozen=True, kw_only=True):
     imbalance_percentage: int
 
 
+class StoreRaised(Struct, frozen=True, kw_only=True):
+    """Store the states of at most so many partitions whose leader epochs are raised."""
+
+    count_max: int
+
+
 class UncleanElectionRead(Struct, frozen=True, kw_only=True):
     """The altered config that allows or forbids unclean elections for all topics; None when the
     properties file counts.
@@ -289,6 +295,7 @@ Command = (
     | ReplicasOffline
     | ElectLeaders
     | BalanceLeaders
+    | StoreRaised
     | UncleanElectionRead
     | AlterReassignments
     | EntityConfigCommand

@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from controller.core.state.facts import Fact
-from controller.core.state.site_values import Topic
+from controller.core.state.site_values import EpochRaise, Topic
 from wire.protocol.ids import TopicPartition
 from wire.rules.acls import Acl, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
@@ -53,6 +53,7 @@ class Publish(Struct, frozen=True, kw_only=True):
 
     topics: frozenset[str] = frozenset()
     partitions: frozenset[TopicPartition] = frozenset()
+    raises: tuple[EpochRaise, ...] = ()
     deleted_topics: tuple[tuple[str, bytes], ...] = ()
     links: frozenset[str] = frozenset()
     deleted_links: tuple[str, ...] = ()

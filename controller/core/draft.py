@@ -28,7 +28,7 @@ from controller.core.state import facts
 from controller.core.state.cluster import Cluster
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
-from controller.core.state.site_values import Leadership, Replica
+from controller.core.state.site_values import EpochRaise, Leadership, Replica
 from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
@@ -49,6 +49,7 @@ class Draft:
         self.reasons: list[str] = []
         self.changed_topics: set[str] = set()
         self.changed_partitions: set[TopicPartition] = set()
+        self.raises: list[EpochRaise] = []
         self.deleted_topics: dict[str, bytes] = {}
         self.changed_links: set[str] = set()
         self.removed_links: set[str] = set()
@@ -115,6 +116,7 @@ class Draft:
             controller_epoch=self.cluster.controller_epoch,
             partition_epoch=known.partition_epoch + 1,
             known_zxid=0,
+            is_stored=True,
         )
         self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
         self.changed_partitions.add(partition)
@@ -178,6 +180,7 @@ class Draft:
         is_published = (
             self.changed_topics
             or self.changed_partitions
+            or self.raises
             or self.deleted_topics
             or self.changed_links
             or self.removed_links
@@ -196,6 +199,7 @@ class Draft:
                 Publish(
                     topics=frozenset(self.changed_topics),
                     partitions=frozenset(self.changed_partitions),
+                    raises=tuple(self.raises),
                     deleted_topics=tuple(sorted(self.deleted_topics.items())),
                     links=frozenset(self.changed_links),
                     deleted_links=tuple(sorted(self.removed_links)),

@@ -34,7 +34,7 @@ from controller.core.entity_commands import (
     RemoveExpiredTokens,
     ScramUsersRead,
 )
-from controller.core.partitions import isr_changes, leader_moves, reassignment
+from controller.core.partitions import epoch_raises, isr_changes, leader_moves, reassignment
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
 from controller.core.topics import topic_admin, topic_deletion
@@ -152,6 +152,9 @@ class ControllerMachine:
             case ask.BalanceLeaders():
                 leader_moves.balance(draft, command.imbalance_percentage)
                 return "leaderships were balanced"
+            case ask.StoreRaised():
+                epoch_raises.store_some(draft, count_max=command.count_max)
+                return "raised leader epochs are stored"
             case ask.UncleanElectionRead():
                 leader_moves.take_unclean_election(draft, command)
                 return f"unclean elections of all topics: {_WISHES[command.is_allowed]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from controller.core.brokers import membership
 from controller.core.commands import QuarantineLookedAt
 from controller.core.draft import Draft
-from controller.core.partitions import reassignment
+from controller.core.partitions import epoch_raises, reassignment
 from controller.core.state import facts
 from controller.core.state.partition_states import PartitionPhase
 
@@ -37,7 +37,7 @@ def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
                 draft.mark_replica_offline(replica)
         reassignment.complete_in_sync(draft, partitions)
         draft.reasons.append(f"topic {topic.name!r} leaves the quarantine")
-    membership.raise_to_floors(draft)
+    epoch_raises.raise_to_floors(draft)
     if kept.keys() - command.problems.keys():
         # the image names the logs to delete; each broker that gets it reports its offline replicas
         # again

@@ -38,7 +38,7 @@ from wire.znodes.cluster_znodes import (
     encode_controller,
     encode_controller_epoch,
 )
-from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
+from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import TOKEN_PATHS
 
@@ -154,7 +154,7 @@ class Candidacy:
                 wait.cancel()
 
     async def _create_layout(self) -> None:
-        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS, UNREGISTERED_BROKERS):
+        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS, UNREGISTERED_BROKERS, EPOCH_RAISES):
             await self._zookeeper.ensure_path(path)
         if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
             try:

@@ -10,7 +10,7 @@ from kazoo.exceptions import NoNodeError
 from msgspec import Struct
 
 from controller.core.state.cluster import UNCLEAN_ELECTION, Cluster
-from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
+from controller.core.state.site_values import Broker, EpochRaise, Leadership, SiteRules, Topic
 from controller.stored.acl_store import read_acls
 from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, windows
 from controller.stored.tenure import Tenure
@@ -36,7 +36,7 @@ from wire.znodes.config_znodes import (
     quotas_in,
     user_clients_path,
 )
-from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
+from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS, decode_epoch_raise, epoch_raise_path
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.group_configs import (
     GROUP_CONFIGS,
@@ -114,6 +114,8 @@ class ClusterReader:
         cluster.topics = {topic.name: topic for topic in found.topics}
         cluster.leaderships = dict(found.leaderships)
         cluster.quarantine = dict(found.problems)
+        cluster.raises = await self._epoch_raises()
+        cluster.apply_raises(cluster.topics)
         marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
         cluster.deletions = set(marked) & set(cluster.topics)
         cluster.derive_phases()
@@ -166,6 +168,21 @@ class ClusterReader:
         """Brokers that an operator gave up."""
         names = await self._zookeeper.children(UNREGISTERED_BROKERS)
         return {int(name) for name in names if name.isdecimal()}
+
+    async def _epoch_raises(self) -> dict[str, EpochRaise]:
+        """The raises of leader epochs in force. A malformed one is skipped, with an error in the
+        log: it was in force only at a site that a link made active, which raises again.
+        """
+        names = await self._zookeeper.children(EPOCH_RAISES)
+        found = await self._zookeeper.get_many([epoch_raise_path(name) for name in names])
+        raises: dict[str, EpochRaise] = {}
+        for name, stored in zip(names, found, strict=True):
+            decoded = "it is gone" if stored is None else _or_problem(decode_epoch_raise, name, stored[0])
+            if isinstance(decoded, str):
+                _log.error("malformed raise of leader epochs is ignored", problem=decoded)
+                continue
+            raises[name] = EpochRaise(name=name, floor=decoded[0], topics=decoded[1])
+        return raises
 
     async def topic_names(self, watch: Watch | None = None) -> list[str]:
         """Names of all topics."""

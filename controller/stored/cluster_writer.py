@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
-from controller.core.state.site_values import Topic
+from controller.core.state.site_values import EpochRaise, Topic
 from controller.stored.acl_store import acl_steps
 from controller.stored.batched_reads import in_flight
 from controller.stored.entity_configs import entity_config_steps, group_config_steps
@@ -25,7 +25,7 @@ from wire.rules.client_quotas import QUOTA_KEYS, USER, quota_texts
 from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import encode_topic_config
-from wire.znodes.controller_znodes import unregistered_broker_path
+from wire.znodes.controller_znodes import encode_epoch_raise, epoch_raise_path, unregistered_broker_path
 from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
 
 FACTS_PER_TURN = 200
@@ -80,6 +80,10 @@ class ClusterWriter:
                 return [_assignment_step(topics[change.topic])]
             case facts.TopicConfigsReplaced(must_store=True):
                 return [_configs_step(change, before.topics[change.topic])]
+            case facts.LeaderEpochsRaised():
+                return [_raise_step(change.epoch_raise)]
+            case facts.EpochRaiseEnded():
+                return [DeleteNode(path=epoch_raise_path(change.name))]
             case facts.BrokerUnregistered() | facts.UnregistrationEnded():
                 return await self._registration_steps(change)
             case facts.TopicDeletionRequested(must_store=True):
@@ -174,6 +178,11 @@ def _assignment_value(topic: Topic) -> bytes:
             removing_replicas=topic.removing,
         )
     )
+
+
+def _raise_step(epoch_raise: EpochRaise) -> TransactionStep:
+    value = encode_epoch_raise(epoch_raise.floor, epoch_raise.topics)
+    return CreateNode(path=epoch_raise_path(epoch_raise.name), value=value)
 
 
 def _assignment_step(after: Topic) -> TransactionStep:

@@ -45,12 +45,12 @@ PAUSE_MAX_S = 0.5
 refresh would otherwise find a few of them.
 """
 
-STATES_AT_ONCE_MAX = 500
+STATES_AT_ONCE_MAX = 100
 STATES_PAUSE_S = 3.0
-"""When more partition states than STATES_AT_ONCE_MAX have changed within this time (s) after a
-link, they are read together after this pause (s). A promotion changes all of them, and its writers
-wait in the meantime, while the peers need no states: they know the new leader epochs from the
-link's record.
+PROMOTION_S = 20.0
+"""When more partition states than STATES_AT_ONCE_MAX change within PROMOTION_S (s) after a link,
+they are read together after STATES_PAUSE_S (s). A promotion changes all of them in the seconds
+after it, and the peers need no states: they know the new leader epochs from the link's record.
 """
 
 NODES_PER_READ_MAX = 500
@@ -364,7 +364,7 @@ class SiteCache:
         self._dirty_states.add(path)
         if self._read_states is not None:
             return
-        is_promotion = loop.time() - self._link_changed_s < STATES_PAUSE_S
+        is_promotion = loop.time() - self._link_changed_s < PROMOTION_S
         if len(self._dirty_states) <= STATES_AT_ONCE_MAX or not is_promotion:
             self._wake.set()
         else:

@@ -227,7 +227,7 @@ class IdentifyReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class ControlBatch(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas", "group_configs", "scram_users", "quarantined_topics", "acls", "delegation_tokens", "removed_replicas")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas", "group_configs", "scram_users", "quarantined_topics", "acls", "delegation_tokens", "removed_replicas", "epoch_raises")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,7 @@ class ControlBatch(_message.Message):
     ACLS_FIELD_NUMBER: _ClassVar[int]
     DELEGATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_RAISES_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -262,7 +263,16 @@ class ControlBatch(_message.Message):
     acls: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ResourceAcls]
     delegation_tokens: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.DelegationToken]
     removed_replicas: _containers.RepeatedCompositeFieldContainer[RemovedReplicas]
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ..., group_configs: _Optional[_Iterable[_Union[_cluster_pb2.GroupConfigs, _Mapping]]] = ..., scram_users: _Optional[_Iterable[_Union[_cluster_pb2.ScramUser, _Mapping]]] = ..., quarantined_topics: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., delegation_tokens: _Optional[_Iterable[_Union[_cluster_pb2.DelegationToken, _Mapping]]] = ..., removed_replicas: _Optional[_Iterable[_Union[RemovedReplicas, _Mapping]]] = ...) -> None: ...
+    epoch_raises: _containers.RepeatedCompositeFieldContainer[EpochRaise]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ..., group_configs: _Optional[_Iterable[_Union[_cluster_pb2.GroupConfigs, _Mapping]]] = ..., scram_users: _Optional[_Iterable[_Union[_cluster_pb2.ScramUser, _Mapping]]] = ..., quarantined_topics: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., delegation_tokens: _Optional[_Iterable[_Union[_cluster_pb2.DelegationToken, _Mapping]]] = ..., removed_replicas: _Optional[_Iterable[_Union[RemovedReplicas, _Mapping]]] = ..., epoch_raises: _Optional[_Iterable[_Union[EpochRaise, _Mapping]]] = ...) -> None: ...
+
+class EpochRaise(_message.Message):
+    __slots__ = ("floor", "topics")
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    floor: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, floor: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id")

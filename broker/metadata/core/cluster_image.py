@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from broker.metadata.core.peer_topics import PeerTopics
-from broker.metadata.core.topic_images import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage, at_floor
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView
 from wire.protocol.ids import NO_EPOCH, NO_NODE
@@ -199,7 +199,7 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
         if known is None or known[0] is not topic or known[1] != floor:
             if len(self.raised) > CARRIERS_REMEMBERED_MAX:
                 self.raised.clear()
-            known = self.raised[topic.name] = topic, floor, _raised(topic, floor)
+            known = self.raised[topic.name] = topic, floor, at_floor(topic, floor)
         return known[2]
 
     def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
@@ -309,18 +309,6 @@ def _utf16_units(text: str) -> Iterator[int]:
     encoded = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(encoded), 2):
         yield encoded[position] << 8 | encoded[position + 1]
-
-
-def _raised(topic: TopicImage, floor: int) -> TopicImage:
-    """The topic with this leader epoch for partitions of a lower one; the same object if there are
-    none.
-    """
-    below = {
-        index: replace(partition, leader_epoch=floor)
-        for index, partition in topic.partitions.items()
-        if partition.leader_epoch < floor
-    }
-    return replace(topic, partitions={**topic.partitions, **below}) if below else topic
 
 
 def _without_leaders(topic: TopicImage) -> TopicImage:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.topic_images import PartitionImage, TopicImage, shared
+from broker.metadata.core.topic_images import PartitionImage, TopicImage, at_floor, shared
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
@@ -68,7 +68,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
     # a topic in quarantine is malformed in ZooKeeper: its last good state stays
     kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
-    topics = _merged_topics(kept, image.topics, batch)
+    topics = _raised_topics(_merged_topics(kept, image.topics, batch), batch)
     links = _merged_links({} if batch.is_full else image.links, image.links, batch)
     brokers = _merged_brokers(image.brokers, batch)
     has_same_links = links == image.links
@@ -227,6 +227,18 @@ def _merged_topics(
         partitions = known.partitions if known is not None and is_same_topic else {}
         topics[named.name] = shared(_topic_image(named, partitions), former.get(named.name))
     return topics
+
+
+def _raised_topics(topics: Mapping[str, TopicImage], batch: ControlBatch) -> Mapping[str, TopicImage]:
+    """The topics after the raises of leader epochs that the batch names."""
+    if not batch.epoch_raises:
+        return topics
+    raised = dict(topics)
+    for epoch_raise in batch.epoch_raises:
+        for name in epoch_raise.topics:
+            if name in topics:
+                raised[name] = at_floor(raised[name], epoch_raise.floor)
+    return raised
 
 
 def _merged_links(

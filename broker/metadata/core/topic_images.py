@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class PartitionImage(Struct, frozen=True, kw_only=True):
@@ -27,6 +28,18 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     topic_id: bytes
     configs: Mapping[str, str]
     partitions: Mapping[int, PartitionImage]
+
+
+def at_floor(topic: TopicImage, floor: int) -> TopicImage:
+    """The topic with this leader epoch for partitions of a lower one, except those that never had a
+    leader; the same object if there are none.
+    """
+    below = {
+        index: replace(partition, leader_epoch=floor)
+        for index, partition in topic.partitions.items()
+        if 0 <= partition.leader_epoch < floor
+    }
+    return replace(topic, partitions={**topic.partitions, **below}) if below else topic
 
 
 def shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:

@@ -26,7 +26,7 @@ from controller.core.commands import (
 )
 from controller.core.draft import Draft
 from controller.core.elections import Election
-from controller.core.partitions import reassignment
+from controller.core.partitions import epoch_raises, reassignment
 from controller.core.state import facts
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
@@ -59,7 +59,7 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     ]
     draft.bring_online(leaderless)
     _mark_offline(draft, dead)
-    raise_to_floors(draft)
+    epoch_raises.raise_to_floors(draft)
     reassignment.complete_in_sync(
         draft, [partition for topic in draft.cluster.topics.values() for partition in topic.partitions()]
     )
@@ -276,21 +276,4 @@ def list_links(draft: Draft, command: LinksListed) -> None:
             draft.reasons.append(f"link {name} is at epoch {listed[name].epoch}")
     if draft.cluster.link_problems != command.problems:
         draft.record(facts.LinkProblemsRead(problems=command.problems))
-    raise_to_floors(draft)
-
-
-def raise_to_floors(draft: Draft) -> None:
-    """Give each partition below its link's floor a leader epoch at the floor; its leader stays the
-    same.
-    """
-    for topic in draft.cluster.topics.values():
-        floor = draft.cluster.leader_epoch_floor(topic.name)
-        if floor > 0 and not draft.cluster.is_deleting(topic.name):
-            _raise(draft, topic.partitions(), floor)
-
-
-def _raise(draft: Draft, partitions: Iterable[TopicPartition], floor: int) -> None:
-    for partition in partitions:
-        leadership = draft.cluster.leaderships.get(partition)
-        if leadership is not None and leadership.leader_epoch < floor:
-            draft.lead(partition, leadership.leader, leadership.isr)
+    epoch_raises.raise_to_floors(draft)

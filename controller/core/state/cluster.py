@@ -17,11 +17,12 @@ Invariants (`check_invariants`):
   J  the leader of an online partition has its log directory
   K  a broker that was given up is not registered
   L  a topic in quarantine is not among the topics
+  M  a partition whose leader epoch is not in its znode belongs to a raise in force
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -30,9 +31,10 @@ from msgspec.structs import replace
 from controller.core.state import facts as fact
 from controller.core.state import partition_states, replica_states
 from controller.core.state.derived_phases import derived_partition_phase, derived_replica_phase
+from controller.core.state.entity_facts import apply_entity_configs
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
-from controller.core.state.site_values import Broker, Leadership, Replica, SiteRules, Topic
+from controller.core.state.site_values import Broker, EpochRaise, Leadership, Replica, SiteRules, Topic
 from runtime.invariants import InvariantBroken
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
@@ -68,6 +70,8 @@ class Cluster(Struct, kw_only=True):
     """Brokers that an operator has unregistered; none of them has a registration."""
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
+    raises: dict[str, EpochRaise] = field(default_factory=dict)
+    """Raises of leader epochs whose partitions do not all have their own stored state yet."""
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     quarantine: dict[str, str] = field(default_factory=dict)
@@ -105,6 +109,7 @@ class Cluster(Struct, kw_only=True):
             unregistered=set(self.unregistered),
             topics=dict(self.topics),
             leaderships=dict(self.leaderships),
+            raises=dict(self.raises),
             deletions=set(self.deletions),
             links=dict(self.links),
             quarantine=dict(self.quarantine),
@@ -263,6 +268,11 @@ class Cluster(Struct, kw_only=True):
                 self.links[change.link.name] = change.link
             case fact.LinkRemoved():
                 self.links.pop(change.name)
+            case fact.LeaderEpochsRaised():
+                self.raises[change.epoch_raise.name] = change.epoch_raise
+                self.apply_raises(change.epoch_raise.topics)
+            case fact.EpochRaiseEnded():
+                self.raises.pop(change.name)
             case fact.UncleanElectionAltered():
                 self.altered_unclean_election = change.is_allowed
             case (
@@ -272,10 +282,11 @@ class Cluster(Struct, kw_only=True):
                 | fact.DelegationTokenReplaced()
                 | fact.GroupConfigsReplaced()
             ):
-                self._apply_entity_configs(change)
+                apply_entity_configs(self, change)
             case fact.TopicReleased():
                 self.topics[change.topic.name] = change.topic
                 self.leaderships.update(change.leaderships)
+                self.apply_raises({change.topic.name})
                 self._derive_topic(change.topic)
             case fact.QuarantineRead():
                 self.quarantine = dict(change.problems)
@@ -283,6 +294,17 @@ class Cluster(Struct, kw_only=True):
                 self.link_problems = dict(change.problems)
             case fact.DeletionMarkDropped():
                 pass
+
+    def apply_raises(self, names: Collection[str]) -> None:
+        """Raise the leader epochs of these topics as the raises in force say. Only partitions that
+        have had a leader have a leader epoch.
+        """
+        for epoch_raise in self.raises.values():
+            for name in epoch_raise.topics.intersection(names) & self.topics.keys():
+                for partition in self.topics[name].partitions():
+                    known = self.leaderships.get(partition)
+                    if known is not None and known.leader_epoch < epoch_raise.floor:
+                        self.leaderships[partition] = replace(known, leader_epoch=epoch_raise.floor, is_stored=False)
 
     def derive_phases(self) -> None:
         """Derive the phase of every loaded partition and replica, after an election."""
@@ -296,36 +318,6 @@ class Cluster(Struct, kw_only=True):
             self.replica_phases[replica] = derived_replica_phase(
                 is_alive=replica.node in self.brokers, is_deleting=self.is_deleting(topic.name)
             )
-
-    def _apply_entity_configs(
-        self,
-        change: fact.ClientQuotaReplaced
-        | fact.ScramUserReplaced
-        | fact.AclsReplaced
-        | fact.DelegationTokenReplaced
-        | fact.GroupConfigsReplaced,
-    ) -> None:
-        match change:
-            case fact.ClientQuotaReplaced():
-                self.quotas.pop(change.entity, None)
-                if change.values:
-                    self.quotas[change.entity] = change.values
-            case fact.ScramUserReplaced():
-                self.scram_users.pop(change.user, None)
-                if change.credentials:
-                    self.scram_users[change.user] = change.credentials
-            case fact.AclsReplaced():
-                self.acls.pop(change.pattern, None)
-                if change.entries:
-                    self.acls[change.pattern] = change.entries
-            case fact.DelegationTokenReplaced():
-                self.delegation_tokens.pop(change.token_id, None)
-                if change.token is not None:
-                    self.delegation_tokens[change.token_id] = change.token
-            case fact.GroupConfigsReplaced():
-                self.group_configs.pop(change.group, None)
-                if change.configs:
-                    self.group_configs[change.group] = change.configs
 
     def _apply_leadership(self, change: fact.LeadershipChanged) -> None:
         known = self.leaderships.get(change.partition)
@@ -389,6 +381,9 @@ class Cluster(Struct, kw_only=True):
                 named = {*topic.adding.get(index, ()), *topic.removing.get(index, ())}
                 _hold("I", named <= set(topic.assignment[index]), (topic.name, index))
         _hold("L", self.quarantine.keys().isdisjoint(self.topics), self.quarantine.keys() & self.topics.keys())
+        raised = {name for epoch_raise in self.raises.values() for name in epoch_raise.topics}
+        for partition, leadership in self.leaderships.items():
+            _hold("M", leadership.is_stored or partition.topic in raised, (partition, leadership))
         _hold("E", self.deletions <= set(self.topics), self.deletions - set(self.topics))
         begun = (ReplicaPhase.DELETION_STARTED, ReplicaPhase.DELETION_SUCCESSFUL)
         for replica, replica_phase in self.replica_phases.items():

@@ -15,7 +15,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from controller.core.state.partition_states import PartitionPhase
     from controller.core.state.replica_states import ReplicaPhase
-    from controller.core.state.site_values import Broker, Leadership, NewReplicas, Replica, Topic
+    from controller.core.state.site_values import Broker, EpochRaise, Leadership, NewReplicas, Replica, Topic
     from wire.control.cluster_pb2 import LinkRecord
     from wire.protocol.ids import TopicPartition
     from wire.rules.acls import AccessEntry, ResourcePattern
@@ -114,6 +114,18 @@ class LeadershipChanged(Struct, frozen=True, kw_only=True):
     leadership: Leadership
     is_unclean: bool = False
     """The leader was not in sync: records may be lost. Memory only."""
+
+
+class LeaderEpochsRaised(Struct, frozen=True, kw_only=True):
+    """The partitions of these topics have leader epochs at or above the floor."""
+
+    epoch_raise: EpochRaise
+
+
+class EpochRaiseEnded(Struct, frozen=True, kw_only=True):
+    """Every partition of the raise has its leader epoch in its own znode."""
+
+    name: str
 
 
 class UncleanElectionAltered(Struct, frozen=True, kw_only=True):
@@ -251,6 +263,8 @@ Fact = (
     | PartitionsReassigned
     | TopicConfigsReplaced
     | LeadershipChanged
+    | LeaderEpochsRaised
+    | EpochRaiseEnded
     | UncleanElectionAltered
     | PartitionMoved
     | ReplicaMoved

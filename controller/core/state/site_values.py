@@ -50,6 +50,19 @@ class Leadership(Struct, frozen=True, kw_only=True):
     controller_epoch: int
     partition_epoch: int
     known_zxid: int = 0
+    is_stored: bool = True
+    """False while the znode has a lower leader epoch than an `EpochRaise` gave the partition."""
+
+
+class EpochRaise(Struct, frozen=True, kw_only=True):
+    """A raise of leader epochs that is in force and stored as one znode: each partition of these
+    topics has at least the leader epoch `floor`, under the same leader. The states of partitions
+    follow later.
+    """
+
+    name: str
+    floor: int
+    topics: frozenset[str]
 
 
 class NewReplicas(Struct, frozen=True, kw_only=True):

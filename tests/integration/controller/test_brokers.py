@@ -17,7 +17,9 @@ from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import encode_topic_config
+from wire.znodes.controller_znodes import EPOCH_RAISES
 from wire.znodes.link_znodes import encode_link
+from wire.znodes.topic_znodes import decode_partition_state
 
 pytestmark = pytest.mark.integration
 
@@ -135,9 +137,18 @@ async def test_a_promotion_lifts_leader_epochs_to_the_links_floor_and_a_passive_
     assert (await create_topic(client, "local")).error_code == ErrorCode.none
     link.epoch, link.active_site, link.leader_epoch_floor = 2, "a", 1 << 20
     await zookeeper.set(znodes.link_path("b-a"), encode_link(link))
-    await eventually(lambda: broker.partitions["orders", 1].leader_epoch == 1 << 20)
+    await eventually(lambda: any(batch.epoch_raises for batch in broker.batches))
+    (raised,) = [epoch_raise for batch in broker.batches for epoch_raise in batch.epoch_raises]
+    assert (raised.floor, list(raised.topics)) == (1 << 20, ["orders"])
     assert broker.partitions["local", 0].leader_epoch == 0
     assert broker.links["b-a"].epoch == 2
+    # brokers get the raise at once, and the states of the partitions follow
+    paths = [znodes.partition_state_path("orders", index) for index in range(2)]
+    await eventually(lambda: broker.partitions["orders", 1].partition_epoch == 1)
+    assert broker.partitions["orders", 1].leader_epoch == 1 << 20
+    states = [decode_partition_state("orders", 0, (await zookeeper.get(path))[0]) for path in paths]
+    assert [state.leader_epoch for state in states] == [1 << 20, 1 << 20]
+    assert await zookeeper.children(EPOCH_RAISES) == []
 
 
 async def test_producer_ids_come_in_blocks_from_the_sites_range(stack: AsyncExitStack, zookeeper_connect: str) -> None:

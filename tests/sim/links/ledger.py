@@ -14,6 +14,7 @@ from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Disk, MemoryLog
 from tests.sim.ledger import body_of
 from tests.sim.links.plan import LINK, SITES, other, site_of
+from tests.sim.links.stored_epochs import StoredEpochs
 from tests.sim.node import Node
 from tests.sim.stored_logs import StoredLog
 from tests.sim.world import World
@@ -136,7 +137,10 @@ class LinkLedger:
     def _check_commit_at(self, name: str) -> Callable[[Tree, TransactionStep], None]:
         path = arbiter_znodes.record_path(LINK) if name == "arbiter" else znodes.link_path(LINK)
 
+        epochs = StoredEpochs(self._world, name)
+
         def check(tree: Tree, step: TransactionStep) -> None:
+            epochs.check(tree, step)
             if step.path.startswith(f"{link_znodes.failovers_path(LINK)}/") and not isinstance(step, DeleteNode):
                 self.on_account(name)
             if isinstance(step, CheckNode | DeleteNode) or step.path != path:

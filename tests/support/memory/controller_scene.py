@@ -203,6 +203,10 @@ class ControllerScene:
         self.model.links = {"b-a": record}
         return [] if self.model.machine is None else self._give(ask.LinksListed(links={"b-a": copied(record)}))
 
+    def do_store_raised(self, count: str) -> list[str]:
+        """States of so many partitions whose leader epochs were raised are stored."""
+        return self._give(ask.StoreRaised(count_max=int(count)))
+
     def do_show(self) -> list[str]:
         """Partitions as the controller sees them."""
         cluster = self.model.cluster
@@ -249,6 +253,7 @@ def reported(decision: Decision) -> list[str]:
             case Publish():
                 reported_of = [
                     *sorted(map(str, effect.partitions)),
+                    *(f"raise {one.name}" for one in effect.raises),
                     *(f"configs of {name}" for name in sorted(effect.topics)),
                     *(f"deletion of {name}" for name, _ in effect.deleted_topics),
                     *(f"link {name}" for name in sorted(effect.links)),
@@ -283,6 +288,10 @@ def _stored(change: facts.Fact) -> list[str]:
                     f" by controller {led.controller_epoch}"
                 )
             ]
+        case facts.LeaderEpochsRaised(epoch_raise=one):
+            return [f"store raise {one.name}: leader epochs of {', '.join(sorted(one.topics))} at {one.floor} or above"]
+        case facts.EpochRaiseEnded(name=name):
+            return [f"store that raise {name} has ended"]
         case facts.TopicDeletionRequested(topic=name):
             return [f"store the wish to delete {name}"]
         case facts.BrokerUnregistered(node_id=node):

@@ -16,7 +16,7 @@ from controller.core.machine import ControllerMachine
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
 from controller.core.state.replica_states import ReplicaPhase
-from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
+from controller.core.state.site_values import Broker, EpochRaise, Leadership, SiteRules, Topic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.znodes.broker_znodes import BrokerRegistration
@@ -33,6 +33,8 @@ def is_durable(change: facts.Fact) -> bool:
     match change:
         case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
             return change.must_store
+        case facts.LeaderEpochsRaised() | facts.EpochRaiseEnded():
+            return True
         case facts.PartitionsReassigned() | facts.BrokerUnregistered() | facts.UnregistrationEnded():
             return True
         case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
@@ -52,6 +54,9 @@ class SiteModel:
         self.links: dict[str, LinkRecord] = {}
         self.topics: dict[str, Topic] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
+        self.raises: dict[str, EpochRaise] = {}
+        self.epochs: dict[TopicPartition, int] = {}
+        """The leader epochs in force by what is stored: brokers may have passed them to clients."""
         self.deletions: set[str] = set()
         self.unregistered: set[int] = set()
         self.broken: dict[str, str] = {}
@@ -88,6 +93,8 @@ class SiteModel:
         cluster.leaderships = {
             partition: known for partition, known in self.leaderships.items() if partition.topic not in self.broken
         }
+        cluster.raises = dict(self.raises)
+        cluster.apply_raises(cluster.topics)
         cluster.deletions = self.deletions & cluster.topics.keys()
         cluster.unregistered = set(self.unregistered)
         cluster.altered_unclean_election = self.altered_unclean_election
@@ -115,6 +122,8 @@ class SiteModel:
             self.commits += 1
         self.machine.apply(decision.facts)
         self.machine.cluster.check_invariants()
+        for partition, known in self.machine.cluster.leaderships.items():
+            assert known.leader_epoch >= self.epochs[partition], partition
         return decision
 
     def mend(self, name: str) -> list[Decision]:
@@ -129,7 +138,7 @@ class SiteModel:
         )
         return [self.give(look), self.give(ask.DeletionsMarked(topics=tuple(sorted(self.deletions))))]
 
-    def _store(self, change: facts.Fact) -> None:
+    def _store(self, change: facts.Fact) -> None:  # noqa: C901 (one branch a fact)
         self.zxid += 1
         match change:
             case facts.TopicCreated(topic=topic):
@@ -145,8 +154,17 @@ class SiteModel:
                 known = self.leaderships.get(change.partition)
                 assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
                 is_same_leader = known is not None and change.leadership.leader == known.leader
-                assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
+                in_force = self.epochs.get(change.partition, -1)
+                assert known is None or change.leadership.leader_epoch >= in_force + (not is_same_leader)
+                self.epochs[change.partition] = change.leadership.leader_epoch
                 self.leaderships[change.partition] = replace(change.leadership, known_zxid=self.zxid)
+            case facts.LeaderEpochsRaised(epoch_raise=one):
+                self.raises[one.name] = one
+                for partition in self.leaderships:
+                    if partition.topic in one.topics:
+                        self.epochs[partition] = max(self.epochs[partition], one.floor)
+            case facts.EpochRaiseEnded():
+                del self.raises[change.name]
             case facts.BrokerUnregistered():
                 self.unregistered.add(change.node_id)
             case facts.UnregistrationEnded():
@@ -158,6 +176,7 @@ class SiteModel:
                 topic = self.topics.pop(change.topic)
                 for partition in topic.partitions():
                     self.leaderships.pop(partition, None)
+                    self.epochs.pop(partition, None)
             case _:
                 pass
 

@@ -87,6 +87,22 @@ def test_a_topic_deleted_and_created_again_before_the_report_is_reported_as_both
     assert [topic.topic_id for topic in batch.topics] == [bytes(16)]
 
 
+def test_a_raise_and_a_later_election_are_reported_together() -> None:
+    """The raise names topics alone, and the partition's state has what came after it."""
+    model, pending = site_with_topics("orders.x", "local"), PendingChanges()
+    raised = {"b-a": link_record(active="a", epoch=2, floor=1 << 20)}
+    for command in (ask.LinksListed(links=raised), ask.BrokersListed(brokers=model.alive(2))):
+        for publish in publications(model.give(command)):
+            pending.add(publish)
+    batch = pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
+    assert [(one.floor, list(one.topics)) for one in batch.epoch_raises] == [(1 << 20, ["orders.x"])]
+    states = {(topic.name, one.partition): one.leader_epoch for topic in batch.topics for one in topic.partitions}
+    assert states == {("orders.x", 0): (1 << 20) + 1, ("local", 0): 1}
+    pending.add_image()
+    image = pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
+    assert not image.epoch_raises
+
+
 @given(sizes=st.lists(st.integers(0, 400), max_size=30))
 def test_steps_are_split_in_order_below_the_bound(sizes: list[int]) -> None:
     steps = [CreateNode(path=f"/{index}", value=bytes(size)) for index, size in enumerate(sizes)]

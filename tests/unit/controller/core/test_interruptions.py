@@ -116,6 +116,16 @@ def quarantine(name: str) -> Step:
     return step
 
 
+def store_raised(count_max: int) -> Step:
+    """Some time after a raise of leader epochs: the states of its partitions are stored."""
+
+    def step(model: SiteModel) -> None:
+        while model.give(ask.StoreRaised(count_max=count_max)).facts:
+            pass
+
+    return step
+
+
 def mend(model: SiteModel) -> None:
     for name in sorted(model.broken):
         model.mend(name)
@@ -137,7 +147,40 @@ SEQUENCES: dict[str, list[Step]] = {
     "give up": [create("t", "u"), brokers(1, 2), delete("t"), answers, unregister(3), delete("u"), answers],
     "given up and back": [create("t"), brokers(1, 2), delete("t"), unregister(3), brokers(1, 2, 3), answers],
     "quarantine": [create("t", "u"), quarantine("t"), brokers(1, 2), create("w"), mend, catch_up],
-    "promote": [create("local", "orders.x"), link(active="a", epoch=2, floor=1 << 20)],
+    "promote": [create("local", "orders.x"), link(active="a", epoch=2, floor=1 << 20), store_raised(2)],
+    "promote and lose a broker": [
+        create("orders.x", "orders.y"),
+        link(active="a", epoch=2, floor=1 << 20),
+        brokers(1, 3),
+        store_raised(2),
+        brokers(1, 2, 3),
+        catch_up,
+    ],
+    "promote and lose the role": [
+        create("orders.x"),
+        link(active="a", epoch=2, floor=1 << 20),
+        link(active="b", epoch=3, floor=2 << 20),
+        brokers(1, 2),
+        store_raised(1),
+        link(active="a", epoch=4, floor=3 << 20),
+        store_raised(1),
+    ],
+    "promote and delete": [
+        create("orders.x", "orders.y"),
+        link(active="a", epoch=2, floor=1 << 20),
+        delete("orders.x"),
+        store_raised(1),
+        answers,
+    ],
+    "promote with a damaged topic": [
+        create("orders.x", "orders.y"),
+        link(active="a", epoch=2, floor=1 << 20),
+        quarantine("orders.x"),
+        store_raised(1),
+        link(active="b", epoch=3, floor=2 << 20),
+        mend,
+        store_raised(1),
+    ],
 }
 
 
@@ -199,9 +242,10 @@ ACTIONS = st.one_of(
     st.builds(grow, st.sampled_from(["t", "u"]), st.integers(1, 6)),
     st.builds(delete, st.sampled_from(["t", "u", "orders.x"])),
     st.just(answers),
+    st.builds(store_raised, st.integers(1, 5)),
     st.sets(st.integers(1, 4)).map(lambda nodes: brokers(*nodes)),
     st.builds(unregister, st.integers(1, 4)),
-    st.builds(quarantine, st.sampled_from(["t", "u"])),
+    st.builds(quarantine, st.sampled_from(["t", "u", "orders.x"])),
     st.just(mend),
     st.builds(
         link, active=st.sampled_from("ab"), epoch=st.integers(1, 5), floor=st.sampled_from([0, 1 << 20, 1 << 21])
@@ -231,6 +275,9 @@ def test_random_histories_with_crashes_keep_every_invariant_and_heal(
     assert not model.cluster.unregistered
     assert not model.unregistered
     assert all(phase is PartitionPhase.ONLINE for phase in model.cluster.partition_phases.values())
+    store_raised(3)(model)
+    assert not model.raises
+    assert all(known.is_stored for known in model.cluster.leaderships.values())
     before = model.summary()
     model.take_over()
     assert model.summary() == before

@@ -18,8 +18,9 @@ from broker.metadata.core.image_updates import (
     without_departed,
 )
 from tests.support.memory.control_batches import OWN, PEER, batch, image, link, topic
-from wire.control.broker_pb2 import ControlBatch, DeletedTopic, RemovedReplicas
+from wire.control.broker_pb2 import ControlBatch, DeletedTopic, EpochRaise, RemovedReplicas
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.protocol.ids import NO_EPOCH, NO_NODE
 from wire.rules.links import InvalidPattern, stand_in
 
 
@@ -37,6 +38,32 @@ def test_a_change_merges_partitions_by_index() -> None:
     )
     after = apply_batch(before, batch(grown, is_full=False))
     assert list(after.topics["t"].partitions) == [0, 1, 2]
+
+
+def test_a_raise_lifts_lower_leader_epochs_and_leaves_everything_else() -> None:
+    states = [
+        PartitionState(partition=index, leader=leader, leader_epoch=epoch, partition_epoch=epoch, replicas=[OWN])
+        for index, (leader, epoch) in enumerate([(OWN, 3), (NO_NODE, 4), (OWN, 12), (NO_NODE, NO_EPOCH)])
+    ]
+    before = image(TopicInfo(name="t", topic_id=b"i" * 16, partitions=states), topic("u", topic_id=b"j" * 16))
+    raised = batch(is_full=False, epoch_raises=[EpochRaise(floor=10, topics=["t", "gone"])])
+    after = apply_batch(before, raised)
+    found = after.topics["t"].partitions.values()
+    assert [one.leader_epoch for one in found] == [10, 10, 12, NO_EPOCH]
+    assert [one.partition_epoch for one in found] == [3, 4, 12, NO_EPOCH]
+    assert [one.leader for one in found] == [OWN, NO_NODE, OWN, NO_NODE]
+    assert after.topics["u"] is before.topics["u"]
+    assert apply_batch(after, raised).topics["t"] is after.topics["t"]
+
+
+def test_a_raise_comes_after_the_states_in_the_same_batch() -> None:
+    older = TopicInfo(
+        name="t", topic_id=b"i" * 16, partitions=[PartitionState(partition=0, leader=PEER, leader_epoch=5)]
+    )
+    after = apply_batch(
+        image(topic("t")), batch(older, is_full=False, epoch_raises=[EpochRaise(floor=9, topics=["t"])])
+    )
+    assert (after.topics["t"].partitions[0].leader, after.topics["t"].partitions[0].leader_epoch) == (PEER, 9)
 
 
 def test_a_topic_with_another_id_replaces_the_old_one() -> None:

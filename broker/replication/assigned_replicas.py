@@ -23,13 +23,15 @@ from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import TURN_MS_MAX, HostedPartitions
+from broker.replication.role_lines import RoleLines
 from broker.replication.standbys import Standbys
 from broker.settings.config import BrokerSettings
 from broker.settings.core.topic_configs import LogConfig
-from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from runtime.logs import get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import CONSUMER
+from wire.rules.links import SyncPolicy, sync_policy
 from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
@@ -43,6 +45,8 @@ class TopicRole(Struct, frozen=True, kw_only=True):
     role: LinkRole
     write_error: ErrorCode
     read_error: ErrorCode
+    has_standby_terms: bool
+    """True if leaders may have to wait for a standby, on the terms of `Standbys.terms`."""
 
     def write_error_at(self, leader_epoch: int) -> ErrorCode:
         """The error for a write, by the link's role. Nothing is written under a leader epoch that
@@ -61,6 +65,7 @@ def role_of_topic(image: ClusterImage, topic: str) -> TopicRole:
         role=image.role_in(link),
         write_error=write_error(image, topic),
         read_error=read_error(image, topic, replica_id=CONSUMER),
+        has_standby_terms=link is not None and sync_policy(link) is not SyncPolicy.NONE,
     )
 
 
@@ -77,7 +82,8 @@ class AssignedReplicas:
         self._metrics = metrics
         self._clock = partitions.clock
         self._logs = partitions.logs
-        self._role_changes = LogLines(STATE_CHANGE, "partition")
+        self._role_lines = RoleLines()
+        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
 
     async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
         """Apply the changes; return the partitions for which that failed, with the error code."""
@@ -117,10 +123,11 @@ class AssignedReplicas:
                         )
                     )
                 if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
-                    self._role_changes.write()
+                    self._role_lines.write()
                     await asyncio.sleep(0)
                     turn_began_ms = self._clock.monotonic_ms()
-        self._role_changes.write()
+            self._role_lines.end_topic()
+        self._role_lines.write()
         if self._partitions.offline != known_offline:
             self._partitions.listeners.offline_changed()
         return failures
@@ -156,8 +163,16 @@ class AssignedReplicas:
 
     def log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's effective config here; an override that this broker does not accept is
-        ignored.
+        ignored. The same object while nothing changes, so that partitions need no comparison.
         """
+        known = self._configs.get(topic.name)
+        if known is not None and known[0] == topic.configs:
+            return known[1]
+        found = self._effective_config(topic)
+        self._configs[topic.name] = topic.configs, found
+        return found
+
+    def _effective_config(self, topic: TopicImage) -> LogConfig:
         overrides = dict(topic.configs)
         while True:
             try:
@@ -172,6 +187,7 @@ class AssignedReplicas:
     def apply_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
         """Apply the site-wide counterparts of topic configs at once."""
         self._broker_properties = properties
+        self._configs.clear()
         configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
         for hosted in self._partitions:
             config = configs.get(hosted.topic)
@@ -193,7 +209,8 @@ class AssignedReplicas:
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)
-        self._partitions.act(hosted, hosted.apply_config(config))
+        if hosted.config is not config:
+            self._partitions.act(hosted, hosted.apply_config(config))
         self._change_role(hosted, partition, role)
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
@@ -227,15 +244,19 @@ class AssignedReplicas:
         link, state = topic.link, hosted.state
         was_writable = state.is_leader and hosted.write_error is ErrorCode.none
         former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
+        had_hold = state.hold is not None
         # terms before effects: the hold must exist before the high watermark can move. Each
         # partition asks for its terms, because the arbiter may mark the link in between.
-        change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(link, topic.role))
+        terms = self._standbys.terms(link, topic.role) if topic.has_standby_terms else None
+        change, effects = state.change(partition, now_ms=now_ms, terms=terms)
         if change is LeadershipChange.STALE:
             return
-        self._standbys.note(hosted)
+        if had_hold or state.hold is not None:
+            self._standbys.note(hosted)
         hosted.write_error = topic.write_error_at(state.leader_epoch)
         hosted.read_error = topic.read_error
-        self._partitions.act(hosted, effects)
+        if effects:
+            self._partitions.act(hosted, effects)
         # a passive leader follows the source: it too must drop epochs without records
         if change is LeadershipChange.BECAME_FOLLOWER or topic.role is LinkRole.PASSIVE:
             hosted.begin_following()
@@ -246,14 +267,7 @@ class AssignedReplicas:
         if hosted.read_error is not former_read_error:
             self._partitions.changed(hosted, Change.READ_PERMISSION)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
-            self._role_changes.add(
-                topic=hosted.topic,
-                partition=hosted.index,
-                leader=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                role=topic.role.value,
-                log_end_offset=hosted.log.log_end_offset,
-            )
+            self._role_lines.add(hosted, partition, topic.role)
             if is_writable is not was_writable:
                 self._partitions.changed(hosted, Change.LEADERSHIP)
 
@@ -263,7 +277,8 @@ class AssignedReplicas:
         """
         if image.node_id in partition.replicas:
             self._change_role(hosted, partition, role_of_topic(image, hosted.topic))
-            self._role_changes.write()
+            self._role_lines.end_topic()
+            self._role_lines.write()
 
     async def _remove_topic(self, topic: str, *, is_copy: bool, is_named: bool) -> None:
         self._partitions.offline = {key for key in self._partitions.offline if key[0] != topic}
@@ -273,6 +288,7 @@ class AssignedReplicas:
                 self._partitions.cuts.forget(hosted.log, is_copy=is_copy or not is_named)
                 self._delete(hosted, is_named=is_named)
             await asyncio.sleep(0)
+        self._configs.pop(topic, None)
         self._metrics.forget_topic(topic)
 
     def _delete(self, hosted: HostedPartition, *, is_named: bool = True) -> None:

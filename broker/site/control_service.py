@@ -22,6 +22,7 @@ from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
     apply_batch,
     check_fence,
+    lacks_topics,
     with_peer_reports,
     with_peer_view,
     without_departed,
@@ -163,6 +164,8 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     ) -> pb.UpdatePeerViewReply:
         """Take the other site's current view."""
         async with self._changes.exclusive() as before:
+            if lacks_topics(before, request):
+                return pb.UpdatePeerViewReply(lacks_topics=True)
             image = self._without_old_reports(before, request.site)
             await self._changes.apply(before, with_peer_view(image, request))
         return pb.UpdatePeerViewReply()

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from dr.agent.account_store import LinkUnknown
 from dr.agent.core.answer_times import AnswerTimes
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
+from dr.agent.core.site_view import whole_view, without_topics
 from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
@@ -50,6 +51,7 @@ class Peer(Struct, kw_only=True):
     is_reachable: bool = False
     answering_agent: str = ""
     pushed_version: int = 0
+    pushed_topics_version: int = 0
     answer_times: AnswerTimes = AnswerTimes()
 
 
@@ -183,7 +185,11 @@ class PeerWatch:
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
         naming = (link for link in links if name in link.sites)
         addresses = dict.fromkeys(address for link in naming for address in link.sites[name].agents)
-        request = GetSiteViewRequest(asking_site=self._site, known_version=peer.view.version)
+        request = GetSiteViewRequest(
+            asking_site=self._site,
+            known_version=peer.view.version,
+            known_topics_version=peer.view.topics_version,
+        )
         # The agent that answered last is asked first: a stopped one would cost its timeout each
         # second.
         for address in sorted(addresses, key=lambda address: address != peer.answering_agent):
@@ -199,7 +205,8 @@ class PeerWatch:
                 continue
             self._note_answer(name, peer, address)
             if not reply.is_unchanged:
-                peer.view = reply.view
+                is_brief = reply.view.has_known_topics
+                peer.view = whole_view(reply.view, peer.view.topics) if is_brief else reply.view
             return True
         self._note_silence(name, peer)
         return False
@@ -316,7 +323,7 @@ class PeerWatch:
                     PeerViewConfirmedRequest(site=peer.view.site), timeout=OWN_BROKER_TIMEOUT_S
                 )
             else:
-                await self._broker.UpdatePeerView(peer.view, timeout=OWN_BROKER_TIMEOUT_S)
+                await self._update_view(peer)
         except grpc.aio.AioRpcError as error:
             self._log.warning(
                 "own broker does not accept the peer's view", peer=peer.view.site, error=problem_of(error)
@@ -324,3 +331,11 @@ class PeerWatch:
             self._has_unfinished = True
             return
         peer.pushed_version = peer.view.version
+        peer.pushed_topics_version = peer.view.topics_version
+
+    async def _update_view(self, peer: Peer) -> None:
+        if peer.pushed_topics_version == peer.view.topics_version:
+            reply = await self._broker.UpdatePeerView(without_topics(peer.view), timeout=OWN_BROKER_TIMEOUT_S)
+            if not reply.lacks_topics:
+                return
+        await self._broker.UpdatePeerView(peer.view, timeout=OWN_BROKER_TIMEOUT_S)

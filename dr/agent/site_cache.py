@@ -88,8 +88,11 @@ class SiteCache:
         # Both outlast a refresh that fails.
         self._may_lack_some = True
         self._has_changed = True
+        self._have_topics_changed = True
         self._listeners: list[Callable[[], None]] = []
         self.changes = 0
+        self.topic_changes = 0
+        """Grows with each change of topics and partition states alone."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after the contents have changed."""
@@ -282,13 +285,15 @@ class SiteCache:
             await self._read_data(stale)
             # New states of known partitions change nothing about the znodes that matter.
             self._may_lack_some = self._may_lack_some or bool(lists) or not stale <= self._states.keys()
-            self._has_changed = self._has_changed or bool(lists or stale)
+            self._note_changes({*lists, *stale})
             # Changes since the reads wake the loop again.
             if not self._may_lack_some:
                 break
             self._may_lack_some = await self._read_missing()
         if self._has_changed:
-            self._has_changed = False
+            # With the facts, which may be asked for while a refresh is under way.
+            self.topic_changes += self._have_topics_changed
+            self._has_changed = self._have_topics_changed = False
             self._facts = None
             self.changes += 1
             for listener in tuple(self._listeners):
@@ -299,15 +304,20 @@ class SiteCache:
         if there was one to read: it may name others.
         """
         wanted = self._wanted()
-        for path in self._data.keys() - wanted:
+        unwanted = self._data.keys() - wanted
+        for path in unwanted:
             del self._data[path]
             self._states.pop(path, None)
         self._dirty &= wanted
         self._dirty_states &= wanted
         missing = [path for path in wanted if path not in self._data]
         await self._read_data(missing)
-        self._has_changed = self._has_changed or bool(missing)
+        self._note_changes({*missing, *unwanted})
         return bool(missing)
+
+    def _note_changes(self, paths: set[str]) -> None:
+        self._has_changed = self._has_changed or bool(paths)
+        self._have_topics_changed |= any(path.startswith(znodes.TOPICS) for path in paths)
 
     async def _read_children(self, path: str) -> None:
         # The mark is removed before the read, so that a change during the read marks the path

@@ -335,8 +335,10 @@ class ConfirmLinkReply(_message.Message):
     def __init__(self, is_confirmed: _Optional[bool] = ..., wants_mark: _Optional[bool] = ..., is_standby_behind: _Optional[bool] = ..., are_writable: _Optional[bool] = ...) -> None: ...
 
 class UpdatePeerViewReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("lacks_topics",)
+    LACKS_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    lacks_topics: bool
+    def __init__(self, lacks_topics: _Optional[bool] = ...) -> None: ...
 
 class PeerViewConfirmedRequest(_message.Message):
     __slots__ = ("site",)

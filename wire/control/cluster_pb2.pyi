@@ -159,7 +159,7 @@ class LinkRecord(_message.Message):
     def __init__(self, name: _Optional[str] = ..., source_site: _Optional[str] = ..., target_site: _Optional[str] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., phase: _Optional[_Union[LinkPhase, str]] = ..., leader_epoch_floor: _Optional[int] = ..., topic_whitelist: _Optional[_Iterable[str]] = ..., topic_blacklist: _Optional[_Iterable[str]] = ..., group_whitelist: _Optional[_Iterable[str]] = ..., group_blacklist: _Optional[_Iterable[str]] = ..., is_routed: _Optional[bool] = ..., sites: _Optional[_Mapping[str, LinkSite]] = ..., updated_at_ms: _Optional[int] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., revision: _Optional[int] = ..., sync_policy_to_restore: _Optional[str] = ..., is_blacklist_complete: _Optional[bool] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ..., kept_before_ms: _Optional[int] = ..., is_cut_consistent: _Optional[bool] = ..., sync_bound_ms: _Optional[int] = ..., replaced_site: _Optional[str] = ...) -> None: ...
 
 class SiteView(_message.Message):
-    __slots__ = ("site", "version", "cluster_id", "brokers", "controller_id", "topics", "group_coordinators", "links")
+    __slots__ = ("site", "version", "cluster_id", "brokers", "controller_id", "topics", "group_coordinators", "links", "topics_version", "has_known_topics")
     SITE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,8 @@ class SiteView(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_COORDINATORS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HAS_KNOWN_TOPICS_FIELD_NUMBER: _ClassVar[int]
     site: str
     version: int
     cluster_id: str
@@ -176,7 +178,9 @@ class SiteView(_message.Message):
     topics: _containers.RepeatedCompositeFieldContainer[TopicInfo]
     group_coordinators: _containers.RepeatedScalarFieldContainer[int]
     links: _containers.RepeatedCompositeFieldContainer[LinkRecord]
-    def __init__(self, site: _Optional[str] = ..., version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., controller_id: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., group_coordinators: _Optional[_Iterable[int]] = ..., links: _Optional[_Iterable[_Union[LinkRecord, _Mapping]]] = ...) -> None: ...
+    topics_version: int
+    has_known_topics: bool
+    def __init__(self, site: _Optional[str] = ..., version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., controller_id: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., group_coordinators: _Optional[_Iterable[int]] = ..., links: _Optional[_Iterable[_Union[LinkRecord, _Mapping]]] = ..., topics_version: _Optional[int] = ..., has_known_topics: _Optional[bool] = ...) -> None: ...
 
 class QuotaEntityPart(_message.Message):
     __slots__ = ("type", "name")

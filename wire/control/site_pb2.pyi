@@ -9,12 +9,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetSiteViewRequest(_message.Message):
-    __slots__ = ("asking_site", "known_version")
+    __slots__ = ("asking_site", "known_version", "known_topics_version")
     ASKING_SITE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOPICS_VERSION_FIELD_NUMBER: _ClassVar[int]
     asking_site: str
     known_version: int
-    def __init__(self, asking_site: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
+    known_topics_version: int
+    def __init__(self, asking_site: _Optional[str] = ..., known_version: _Optional[int] = ..., known_topics_version: _Optional[int] = ...) -> None: ...
 
 class GetSiteViewReply(_message.Message):
     __slots__ = ("is_unchanged", "view", "unreadable")

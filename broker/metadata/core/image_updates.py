@@ -134,12 +134,21 @@ def without_departed(image: ClusterImage) -> ClusterImage:
     return replace(image, version=image.version + 1, departed={}) if image.departed else image
 
 
-def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
-    """The image with the peer's view in place of its older one."""
+def lacks_topics(image: ClusterImage, view: SiteView) -> bool:
+    """True if the view leaves out topics that the image does not have."""
     known = image.peers.get(view.site)
+    return view.has_known_topics and (known is None or known.topics_version != view.topics_version)
+
+
+def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
+    """The image with the peer's view in place of its older one. The view names its topics, or the
+    image has those of the same version.
+    """
+    known, topics = image.peers.get(view.site), image.topics_of_peer(view.site)
     if known is not None and known == view:
         return image
-    topics = image.topics_of_peer(view.site).with_view(topic_image(topic) for topic in view.topics)
+    viewed = topics.viewed.values() if view.has_known_topics else map(topic_image, view.topics)
+    topics = topics.with_view(viewed)
     return replace(
         image,
         version=image.version + 1,

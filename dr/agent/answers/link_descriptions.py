@@ -11,7 +11,7 @@ import grpc
 
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
 from dr.agent.arbiter import ArbiterSilent
-from dr.agent.core.site_view import site_view, unknown_link
+from dr.agent.core.site_view import ViewedTopics, brief_view, shown_topics, unknown_link, viewed_topics, whole_view
 from dr.agent.link_survey import survey_topics
 from dr.agent.own_brokers import BrokerAnswer, are_unchanged
 from dr.sites.core.evidence import NOT_ASKED
@@ -34,6 +34,7 @@ class LinkDescriptions(Answers):
         super().__init__(site_name, clock)
         self._survey_security = survey_security
         self._views: dict[str, tuple[int, SiteView]] = {}
+        self._topics: dict[str, tuple[tuple[int, tuple[str, ...]], ViewedTopics]] = {}
 
     @answers
     async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
@@ -41,21 +42,31 @@ class LinkDescriptions(Answers):
         facts = self._parts.cache.facts
         if problem := unknown_link(facts, asking_site=request.asking_site):
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, problem)
-        view = self._view(request.asking_site)
+        topics = self._viewed_topics(request.asking_site)
+        view = self._view(request.asking_site, topics.version)
         unreadable = [
             site.UnreadableZnode(kind=place.kind, name=place.name, problem=problem)
             for place, problem in sorted(facts.unreadable.items())
         ]
         if request.known_version == view.version:
             return site.GetSiteViewReply(is_unchanged=True, unreadable=unreadable)
+        if request.known_topics_version != topics.version:
+            view = whole_view(view, topics.topics)
         return site.GetSiteViewReply(view=view, unreadable=unreadable)
 
-    def _view(self, asking_site: str) -> SiteView:
+    def _view(self, asking_site: str, topics_version: int) -> SiteView:
         cache = self._parts.cache
         known = self._views.get(asking_site)
         if known is None or known[0] != cache.changes:
-            known = (cache.changes, site_view(cache.facts, asking_site=asking_site))
+            known = (cache.changes, brief_view(cache.facts, topics_version, asking_site=asking_site))
             self._views[asking_site] = known
+        return known[1]
+
+    def _viewed_topics(self, asking_site: str) -> ViewedTopics:
+        facts, known = self._parts.cache.facts, self._topics.get(asking_site)
+        made_from = self._parts.cache.topic_changes, shown_topics(facts, asking_site=asking_site)
+        if known is None or known[0] != made_from:
+            known = self._topics[asking_site] = made_from, viewed_topics(facts, made_from[1])
         return known[1]
 
     @answers

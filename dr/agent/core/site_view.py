@@ -8,7 +8,7 @@ same state, and a peer may ask any of them. Pure: `site_cache.py` keeps the fact
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -77,25 +77,68 @@ def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
     return next(lost, "")
 
 
-def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
-    """The view for one peer: all brokers, the links that name it, the topics of the links between
-    the two sites, and the topics that clients of either site may request.
+class ViewedTopics(Struct, frozen=True, kw_only=True):
+    """The topics of a view, and their digest."""
+
+    topics: Sequence[TopicInfo]
+    version: int
+
+
+def shown_topics(facts: SiteFacts, *, asking_site: str) -> tuple[str, ...]:
+    """Names of the topics of one peer's view: those of the links between the two sites, and those
+    that clients of either site may request.
     """
     links = links_between(facts.links.values(), facts.site, asking_site)
-    shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
+    return tuple(sorted(topic for topic in facts.topics if _is_shown(facts, links, topic)))
+
+
+def viewed_topics(facts: SiteFacts, shown: Iterable[str]) -> ViewedTopics:
+    """Describe these topics."""
+    topics = [_topic_info(facts, topic) for topic in shown]
+    return ViewedTopics(topics=topics, version=_digest(SiteView(topics=topics)))
+
+
+def _digest(view: SiteView) -> int:
+    digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
+    # never 0, which in a request means that the peer has nothing yet
+    return int.from_bytes(digest, "big") + 1
+
+
+def brief_view(facts: SiteFacts, topics_version: int, *, asking_site: str) -> SiteView:
+    """The view for one peer that has topics of this version already: all brokers, and the links
+    that name it. Few of a site's changes are changes of topics, and there may be thousands.
+    """
     view = SiteView(
         site=facts.site,
         cluster_id=facts.cluster_id,
         controller_id=facts.controller_id,
         brokers=[broker_info(*facts.brokers[node]) for node in sorted(facts.brokers)],
-        topics=[_topic_info(facts, topic) for topic in shown],
+        topics_version=topics_version,
+        has_known_topics=True,
         group_coordinators=_group_coordinators(facts),
         links=links_to_report(facts.links.values(), asking_site),
     )
-    digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
-    # never 0, which in a request means that the peer has no view yet
-    view.version = int.from_bytes(digest, "big") + 1
+    view.version = _digest(view)
     return view
+
+
+def whole_view(brief: SiteView, topics: Iterable[TopicInfo]) -> SiteView:
+    """The view with its topics."""
+    view = SiteView(topics=topics)
+    view.MergeFrom(brief)
+    view.has_known_topics = False
+    return view
+
+
+def without_topics(view: SiteView) -> SiteView:
+    """The view for a receiver that has its topics; unchanged if they have no version."""
+    if not view.topics_version:
+        return view
+    brief = SiteView()
+    brief.CopyFrom(view)
+    brief.ClearField("topics")
+    brief.has_known_topics = True
+    return brief
 
 
 def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:

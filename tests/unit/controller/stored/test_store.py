@@ -92,7 +92,7 @@ def test_the_names_of_many_topics_are_split_into_several_raises() -> None:
     model = SiteModel()
     model.alive(1)
     model.take_over()
-    names = [f"orders.{'x' * 240}.{index}" for index in range(2_000)]
+    names = [f"orders.{index:05}.{'x' * 200}" for index in range(2_000)]
     model.give(ask.CreateTopics(topics=tuple(topic_request(name) for name in names)))
     decision = model.give(ask.LinksListed(links={"b-a": link_record(active="a", epoch=2, floor=1 << 20)}))
     raises = [fact.epoch_raise for fact in decision.facts if isinstance(fact, facts.LeaderEpochsRaised)]

@@ -15,7 +15,7 @@ from dr.agent.peer_watch import PeerWatch
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewConfirmedReply, UpdatePeerViewReply
-from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
+from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView, TopicInfo
 from wire.control.site_pb2 import GetSiteViewReply, ListLinksReply
 from wire.znodes.documents import MalformedZnode
 
@@ -120,6 +120,34 @@ async def test_the_own_broker_learns_at_every_look_that_a_view_which_it_has_stil
     for _ in range(3):
         await watch.tick()
     assert (len(home.views), home.stood) == (1, ["b", "b"])
+
+
+async def test_topics_that_peer_and_broker_have_are_left_out_until_the_broker_lacks_them() -> None:
+    home, asked = Home(), list[int]()
+    topics = [TopicInfo(name="flights", topic_id=b"i" * 16)]
+
+    async def get_site_view(request: Any, *, timeout: float) -> GetSiteViewReply:  # noqa: ASYNC109
+        asked.append(request.known_topics_version)
+        is_brief = request.known_topics_version == 5
+        view = SiteView(site="b", version=len(asked), links=[LINK], topics_version=5, has_known_topics=is_brief)
+        view.topics.extend([] if is_brief else topics)
+        return GetSiteViewReply(view=view)
+
+    async def update_peer_view(view: SiteView, *, timeout: float) -> UpdatePeerViewReply:  # noqa: ASYNC109
+        home.views.append(view)
+        return UpdatePeerViewReply(lacks_topics=len(home.views) == 3)
+
+    async def on_level(_: LinkRecord) -> None:
+        """Nothing is to be done."""
+
+    home.GetSiteView, home.UpdatePeerView = get_site_view, update_peer_view  # type: ignore[method-assign]
+    watch = watching(home, on_level)
+    for _ in range(3):
+        await watch.tick()
+    assert asked == [0, 5, 5]
+    assert list(watch.peer("b").view.topics) == topics
+    pushed = [(view.version, view.has_known_topics, len(view.topics)) for view in home.views]
+    assert pushed == [(1, False, 1), (2, True, 0), (3, True, 0), (3, False, 1)]
 
 
 async def test_a_link_whose_znode_is_malformed_keeps_no_other_link_to_the_peer_from_its_turn() -> None:

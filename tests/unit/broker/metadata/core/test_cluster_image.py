@@ -14,6 +14,7 @@ from broker.metadata.core.image_updates import (
     apply_batch,
     check_fence,
     confirm_link,
+    lacks_topics,
     with_peer_view,
     without_departed,
 )
@@ -228,6 +229,18 @@ def test_a_broker_that_went_is_remembered_until_it_is_forgotten_or_back() -> Non
 def test_a_list_of_brokers_that_says_nothing_new_is_the_same_list() -> None:
     first = brokers_listed(image(), OWN, 1002)
     assert brokers_listed(first, 1002, OWN).brokers is first.brokers
+
+
+def test_a_view_without_topics_keeps_those_of_the_same_version() -> None:
+    before = image(links=[link()])
+    brief = SiteView(site="b", version=2, controller_id=PEER, topics_version=5, has_known_topics=True)
+    assert lacks_topics(before, brief)
+    after = with_peer_view(before, SiteView(site="b", version=1, topics=[topic("t")], topics_version=5))
+    assert not lacks_topics(after, brief)
+    kept = with_peer_view(after, brief)
+    assert kept.topics_of_peer("b").get("t") is after.topics_of_peer("b").get("t") is not None
+    assert kept.peers["b"].controller_id == PEER
+    assert lacks_topics(kept, SiteView(site="b", version=3, topics_version=6, has_known_topics=True))
 
 
 def test_a_topic_is_found_by_its_id_at_the_site_that_clients_are_led_to() -> None:

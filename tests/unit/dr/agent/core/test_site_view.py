@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dr.agent.core.site_view import SiteFacts, site_view
+from dr.agent.core.site_view import (
+    SiteFacts,
+    brief_view,
+    shown_topics,
+    viewed_topics,
+    whole_view,
+    without_topics,
+)
 from dr.sites.core.link_checks import (
     automatic_problems,
     deposed_problems,
@@ -51,6 +58,28 @@ def facts() -> SiteFacts:
         topics=dict.fromkeys(("flights", "secret", "__consumer_offsets"), assignment),
         states={("flights", 0): (state, 3), ("__consumer_offsets", 1): (state, 0)},
     )
+
+
+def site_view(known: SiteFacts, *, asking_site: str) -> SiteView:
+    topics = viewed_topics(known, shown_topics(known, asking_site=asking_site))
+    return whole_view(brief_view(known, topics.version, asking_site=asking_site), topics.topics)
+
+
+def test_a_view_without_topics_has_the_digest_of_the_topics_that_it_leaves_out() -> None:
+    before = site_view(facts(), asking_site="b")
+    raised = link()
+    raised.epoch = 2
+    after = site_view(replace(facts(), links={"a-b": raised}), asking_site="b")
+    assert before.topics_version == after.topics_version > 0
+    assert before.version != after.version
+    brief = without_topics(after)
+    assert (len(brief.topics), brief.has_known_topics, after.has_known_topics) == (0, True, False)
+    assert whole_view(brief, before.topics) == after
+    state = StoredPartitionState(leader=1, leader_epoch=5, isr=(1,), controller_epoch=2)
+    elected = site_view(replace(facts(), states={("flights", 0): (state, 4)}), asking_site="b")
+    assert elected.topics_version != before.topics_version
+    earlier = SiteView(site="a", version=7, topics=before.topics)
+    assert without_topics(earlier) is earlier
 
 
 def test_a_peer_sees_only_the_topics_of_links_with_it_and_partitions_without_a_state_have_no_leader() -> None:

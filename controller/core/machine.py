@@ -111,9 +111,8 @@ class ControllerMachine:
             case ask.DeletionsAnswered():
                 topic_deletion.take_answers(draft, command)
                 return f"broker {command.node_id} answered deletions"
-            case ask.RetryDeletions():
-                topic_deletion.retry(draft)
-                return "failed deletions are retried"
+            case ask.RetryDeletions() | ask.StoreRaised():
+                return _continue(draft, command)
             case ask.TakeOver():
                 membership.take_over(draft, command)
                 return f"controller {draft.cluster.controller_id} becomes active with epoch {draft.cluster.controller_epoch}"
@@ -152,9 +151,6 @@ class ControllerMachine:
             case ask.BalanceLeaders():
                 leader_moves.balance(draft, command.imbalance_percentage)
                 return "leaderships were balanced"
-            case ask.StoreRaised():
-                epoch_raises.store_some(draft, count_max=command.count_max)
-                return "raised leader epochs are stored"
             case ask.UncleanElectionRead():
                 leader_moves.take_unclean_election(draft, command)
                 return f"unclean elections of all topics: {_WISHES[command.is_allowed]}"
@@ -184,6 +180,15 @@ def _apply_entity_configs(draft: Draft, command: EntityConfigCommand) -> str:
             return scram_admin.consider(draft, command)
         case AlterGroupConfigs() | GroupConfigsRead():
             return group_config_admin.consider(draft, command)
+
+
+def _continue(draft: Draft, command: ask.RetryDeletions | ask.StoreRaised) -> str:
+    """Decide the next part of work that the controller does in the background."""
+    if isinstance(command, ask.StoreRaised):
+        epoch_raises.store_some(draft, count_max=command.count_max)
+        return "raised leader epochs are stored"
+    topic_deletion.retry(draft)
+    return "failed deletions are retried"
 
 
 def _apply_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:

@@ -71,7 +71,7 @@ class Cluster(Struct, kw_only=True):
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     raises: dict[str, EpochRaise] = field(default_factory=dict)
-    """Raises of leader epochs whose partitions do not all have their own stored state yet."""
+    """Raises of leader epochs that not all states of their partitions have yet."""
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     quarantine: dict[str, str] = field(default_factory=dict)
@@ -268,11 +268,8 @@ class Cluster(Struct, kw_only=True):
                 self.links[change.link.name] = change.link
             case fact.LinkRemoved():
                 self.links.pop(change.name)
-            case fact.LeaderEpochsRaised():
-                self.raises[change.epoch_raise.name] = change.epoch_raise
-                self.apply_raises(change.epoch_raise.topics)
-            case fact.EpochRaiseEnded():
-                self.raises.pop(change.name)
+            case fact.LeaderEpochsRaised() | fact.EpochRaiseEnded():
+                self._apply_raise(change)
             case fact.UncleanElectionAltered():
                 self.altered_unclean_election = change.is_allowed
             case (
@@ -284,10 +281,7 @@ class Cluster(Struct, kw_only=True):
             ):
                 apply_entity_configs(self, change)
             case fact.TopicReleased():
-                self.topics[change.topic.name] = change.topic
-                self.leaderships.update(change.leaderships)
-                self.apply_raises({change.topic.name})
-                self._derive_topic(change.topic)
+                self._release(change)
             case fact.QuarantineRead():
                 self.quarantine = dict(change.problems)
             case fact.LinkProblemsRead():
@@ -295,10 +289,15 @@ class Cluster(Struct, kw_only=True):
             case fact.DeletionMarkDropped():
                 pass
 
+    def _apply_raise(self, change: fact.LeaderEpochsRaised | fact.EpochRaiseEnded) -> None:
+        if isinstance(change, fact.EpochRaiseEnded):
+            self.raises.pop(change.name)
+            return
+        self.raises[change.epoch_raise.name] = change.epoch_raise
+        self.apply_raises(change.epoch_raise.topics)
+
     def apply_raises(self, names: Collection[str]) -> None:
-        """Raise the leader epochs of these topics as the raises in force say. Only partitions that
-        have had a leader have a leader epoch.
-        """
+        """Raise the leader epochs of these topics as the raises in force say."""
         for epoch_raise in self.raises.values():
             for name in epoch_raise.topics.intersection(names) & self.topics.keys():
                 for partition in self.topics[name].partitions():
@@ -310,6 +309,12 @@ class Cluster(Struct, kw_only=True):
         """Derive the phase of every loaded partition and replica, after an election."""
         for topic in self.topics.values():
             self._derive_topic(topic)
+
+    def _release(self, change: fact.TopicReleased) -> None:
+        self.topics[change.topic.name] = change.topic
+        self.leaderships.update(change.leaderships)
+        self.apply_raises({change.topic.name})
+        self._derive_topic(change.topic)
 
     def _derive_topic(self, topic: Topic) -> None:
         for partition in topic.partitions():

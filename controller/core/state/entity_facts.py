@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from controller.core.state import facts as fact
+from wire.rules.acls import AccessEntry, ResourcePattern
+from wire.rules.client_quotas import QuotaEntity, QuotaValues
+from wire.rules.delegation_tokens import DelegationToken
+from wire.znodes.group_configs import GroupConfigs
 
-if TYPE_CHECKING:
-    from controller.core.state.cluster import Cluster
+
+class Entities(Protocol):
+    """The part of a cluster that these facts change."""
+
+    quotas: dict[QuotaEntity, QuotaValues]
+    scram_users: dict[str, Mapping[str, str]]
+    acls: dict[ResourcePattern, frozenset[AccessEntry]]
+    delegation_tokens: dict[str, DelegationToken]
+    group_configs: dict[str, GroupConfigs]
 
 
 def apply_entity_configs(
-    cluster: Cluster,
+    cluster: Entities,
     change: fact.ClientQuotaReplaced
     | fact.ScramUserReplaced
     | fact.AclsReplaced

@@ -14,10 +14,6 @@ from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
 from broker.site.forwarded_writes import ForwardedWrites
-from controller.core.draft import Draft
-from controller.core.partitions import epoch_raises
-from controller.core.state import facts
-from controller.stored.cluster_reader import ClusterReader
 from dr.agent import failover_watch, links_store
 from dr.agent.arbiter import Arbiter
 from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
@@ -103,15 +99,6 @@ def _keeps_the_band(raised: Original) -> Original:
         return found
 
     return record
-
-
-def _ends_at_once(_: Original) -> Original:
-    def store_some(draft: Draft, *, count_max: int) -> None:
-        del count_max
-        for name in tuple(draft.cluster.raises):
-            draft.record(facts.EpochRaiseEnded(name=name))
-
-    return store_some
 
 
 def _without_mark(_: Original) -> Original:
@@ -203,20 +190,6 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "owner": playbook,
             "name": "raised",
             "substitute": _keeps_the_band,
-        },
-        {
-            "title": "a new controller forgets raises of leader epochs",
-            "known_seed": 1,
-            "owner": ClusterReader,
-            "name": "_epoch_raises",
-            "substitute": _later_always({}),
-        },
-        {
-            "title": "a raise of leader epochs ends before the states have them",
-            "known_seed": 1,
-            "owner": epoch_raises,
-            "name": "store_some",
-            "substitute": _ends_at_once,
         },
         {
             "title": "a switchover does not wait for the fence",

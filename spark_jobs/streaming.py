@@ -29,17 +29,18 @@ class Query(Protocol):
         """End the query."""
 
 
-def run_queries(*starts: Callable[[], Query]) -> None:
-    """Start queries and wait until all have ended. A query whose Python worker is late is started
-    again, up to `STARTS_MAX` starts each. Raises the StreamingQueryException of the first query
-    that fails otherwise; no query runs when this returns or raises.
+def run_queries(*starts: Callable[[], Query], is_over: Callable[[], bool] = lambda: False) -> None:
+    """Start queries and wait until all have ended, or until `is_over`, which is asked at least
+    every `POLL_S` s for each query. A query whose Python worker is late is started again, up to
+    `STARTS_MAX` starts each. Raises the StreamingQueryException of the first query that fails
+    otherwise; no query runs when this returns or raises.
     """
     begun = [1] * len(starts)
     running: dict[int, Query] = {}
     try:
         for number, start in enumerate(starts):
             running[number] = start()
-        while running:
+        while running and not is_over():
             for number, query in list(running.items()):
                 try:
                     if query.awaitTermination(POLL_S):

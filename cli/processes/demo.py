@@ -14,7 +14,7 @@ import typer
 
 from cli.embedding.layout_plan import Wishes
 from cli.processes.up import PRELOADED
-from cli.recovery.drill import print_result, reconcile_command, run_with_view
+from cli.recovery.drill import commands, print_result, run_with_view
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import console, report_progress
 from runtime.compiled import ROOT
@@ -77,7 +77,7 @@ def demo(
                 environment,
                 stop,
                 directory=root / "drill",
-                reconcile_command=reconcile_command(sites_directory / ENVIRONMENT_FILE),
+                commands=commands(sites_directory / ENVIRONMENT_FILE, environment),
             )
             ended.append(found)
 

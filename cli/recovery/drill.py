@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from dr.drill.drill_report import ReportFiles
     from dr.drill.drill_results import DrillResult
     from dr.drill.environment import Environment
+    from dr.drill.execution import Commands
     from dr.drill.plan.drill_plan import DrillPlan
 
 DRILLS = Path("out/drills")
@@ -103,7 +103,7 @@ def run(
             sites,
             stop,
             directory=directory,
-            reconcile_command=reconcile_command(file),
+            commands=commands(file, sites),
             is_quiet=output is OutputFormat.JSON,
         )
         ended.append(found)
@@ -162,10 +162,10 @@ async def _ready(name: str, environment: Environment, link: str | None) -> Drill
 
 def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> None:
     """Refuse what `run` would refuse before it touches anything; list the steps."""
-    from dr.drill.execution import refuse_what_cannot_be
+    from dr.drill.execution import Commands, refuse_what_cannot_be
 
     with failures_as_messages():
-        refuse_what_cannot_be(plan, environment, has_reconcile_command=True)
+        refuse_what_cannot_be(plan, environment, commands=Commands(reconcile=["reconcile"], query=["pipeline"]))
     titles = [step.title for step in plan.steps]
     if output is OutputFormat.JSON:
         print_json({"name": plan.name, "link": plan.link, "steps": titles})
@@ -179,10 +179,23 @@ def new_directory(parent: Path) -> Path:
     return parent / datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
-def reconcile_command(environment_file: Path) -> list[str]:
-    """`antipode reconcile` with the placeholders that a drill fills in."""
-    command = [sys.executable, "-m", "cli.main", "reconcile", "--environment", str(environment_file.resolve())]
-    return [*command, "--link", "{link}", "--out", "{report_dir}", "--records-only", "--output", "json"]
+def commands(environment_file: Path, environment: Environment) -> Commands:
+    """`antipode reconcile`, and `antipode pipeline run follow-topics`, with the placeholders that a
+    drill fills in.
+    """
+    from dr.drill.execution import Commands
+
+    antipode = [sys.executable, "-m", "cli.main"]
+    reconcile = [*antipode, "reconcile", "--environment", str(environment_file.resolve()), "--link", "{link}"]
+    query = [*antipode, "pipeline", "run", "follow-topics"]
+    if environment.admin_client_config is not None:
+        query += ["--command-config", str(environment.admin_client_config)]
+    query += ["--bootstrap-server", "{bootstrap}", "--topics", "{topics}", "--to", "{directory}"]
+    files = ["--brokers", "{directory}/brokers", "--until", "{directory}/finish", "--trigger-ms", "200"]
+    return Commands(
+        reconcile=[*reconcile, "--out", "{report_dir}", "--records-only", "--output", "json"],
+        query=[*query, "--checkpoint", "{directory}/checkpoint", "--small", *files],
+    )
 
 
 async def run_with_view(
@@ -191,7 +204,7 @@ async def run_with_view(
     stop: asyncio.Event,
     *,
     directory: Path,
-    reconcile_command: Sequence[str],
+    commands: Commands,
     is_quiet: bool = False,
 ) -> tuple[DrillResult, ReportFiles]:
     """Run the plan with a live view on standard error."""
@@ -204,7 +217,7 @@ async def run_with_view(
             environment,
             directory=directory,
             stop=stop,
-            reconcile_command=reconcile_command,
+            commands=commands,
             view=None if is_quiet else view,
         )
         view.print_finished(tuple(result.steps))
@@ -216,6 +229,12 @@ def print_result(result: DrillResult, files: ReportFiles) -> None:
     for report in result.failovers:
         for loss in report.account.partitions if report.account is not None else ():
             console.print(f"  {loss.sentence}", highlight=False)
+    for name, found in result.queries.items():
+        console.print(
+            f"  query {name}: {found['stored']} records are in its files; of the records of the active site "
+            f"{found['missing']} are missing and {found['repeated']} repeated; {found['lost']} were lost after they were read",
+            highlight=False,
+        )
     if result.verdicts:
         rows = [
             (verdict.name, verdict.wanted, verdict.found, "met" if verdict.is_met else "NOT MET")

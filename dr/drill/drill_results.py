@@ -63,6 +63,7 @@ class DrillResult:
     faults: list[FaultSpan] = field(default_factory=list)
     failovers: list[FailoverReport] = field(default_factory=list)
     reconciliations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    queries: dict[str, dict[str, int]] = field(default_factory=dict)
     lag: list[LagSample] = field(default_factory=list)
     measured: Measured | None = None
     verdicts: list[Verdict] = field(default_factory=list)
@@ -90,6 +91,7 @@ class DrillResult:
             "faults": [asdict(fault) for fault in self.faults],
             "failovers": [report.to_json() for report in self.failovers],
             "reconciliations": self.reconciliations,
+            "queries": self.queries,
             "restore_problems": self.restore_problems,
             "lag": [to_builtins(sample) for sample in self.lag],
             "rates": self.rates,

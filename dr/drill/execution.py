@@ -13,10 +13,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dr.drill.core.expectations import Limits, judge
 from dr.drill.core.plots import rate_points
 from dr.drill.drill_clients import DrillClients
+from dr.drill.drill_queries import DrillQueries
 from dr.drill.drill_report import ReportFiles, write_report
 from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, StepResult
 from dr.drill.environment import Environment
@@ -25,8 +27,9 @@ from dr.drill.lag import LagProbe, LagSample
 from dr.drill.measurement import measure_drill
 from dr.drill.plan.drill_plan import DrillPlan
 from dr.drill.plan.fault_verbs import FreeDisk, Heal, Resume, Start
+from dr.drill.plan.load_verbs import StartQuery
 from dr.drill.plan.parts import PlanStep
-from dr.drill.plan.site_verbs import Check, Wait
+from dr.drill.plan.site_verbs import Check, Reconcile, Wait
 from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
@@ -55,6 +58,22 @@ class Glance:
 View = Callable[[Glance], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """Programs that a drill starts for its steps.
+
+    `reconcile` may contain {link}, {source}, {target}, {source_bootstrap}, {target_bootstrap} and
+    {report_dir}; `query` {bootstrap}, {topics} (joined by commas) and {directory}
+    (`drill_queries.py`).
+    """
+
+    reconcile: Sequence[str] = ()
+    query: Sequence[str] = ()
+
+
+NO_COMMANDS: Final = Commands()
+
+
 class DrillRun:
     """One run of one plan; call `run` once."""
 
@@ -64,14 +83,14 @@ class DrillRun:
         environment: Environment,
         *,
         directory: Path,
-        reconcile_command: Sequence[str] = (),
+        commands: Commands = NO_COMMANDS,
         view: View | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._plan = plan
         self._environment = environment
         self._directory = directory
-        self._reconcile_command = tuple(reconcile_command)
+        self._commands = commands
         self._view = view
         self._clock = clock or SystemClock()
         self._note = ""
@@ -92,7 +111,7 @@ class DrillRun:
             stage = self._stage(channels)
             # The plan is checked before the first fault, so that a plan that cannot be executed
             # does no harm.
-            refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
+            refuse_what_cannot_be(self._plan, self._environment, commands=self._commands)
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
                     async with self._watched(stage, stop):
@@ -111,8 +130,9 @@ class DrillRun:
             environment=self._environment,
             link=self._plan.link,
             directory=self._directory,
-            reconcile_command=self._reconcile_command,
+            reconcile_command=self._commands.reconcile,
             clients=DrillClients(self._directory / "clients"),
+            queries=DrillQueries(self._directory / "queries", self._commands.query),
             network=NetworkFaults(self._environment, self._plan.link),
             processes=ProcessFaults(self._environment),
             hosts=HostFaults(self._environment),
@@ -244,6 +264,7 @@ class DrillRun:
         journal.write("restore begins")
         # The clients end first: they would count the repair as an outage.
         stage.clients.end_all()
+        stage.queries.end_all()
         problems: list[str] = []
         try:
             await asyncio.to_thread(stage.network.heal)
@@ -302,7 +323,7 @@ class DrillRun:
         return verbs[-1] == Check.verb
 
 
-def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reconcile_command: bool) -> None:
+def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands: Commands) -> None:
     """Check, before the first fault, that the environment has everything that the plan names.
     Raises OperationalFailure.
     """
@@ -317,8 +338,11 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reco
             raise OperationalFailure(
                 f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
             )
-    if any(step.verb == "reconcile" for step in plan.steps) and not has_reconcile_command:
+    verbs = {step.verb for step in plan.steps}
+    if Reconcile.verb in verbs and not commands.reconcile:
         raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
+    if StartQuery.verb in verbs and not commands.query:
+        raise OperationalFailure("the plan has a start_query step, but no query command is given")
 
 
 async def run_drill(
@@ -327,14 +351,11 @@ async def run_drill(
     *,
     directory: Path,
     stop: asyncio.Event,
-    reconcile_command: Sequence[str] = (),
+    commands: Commands = NO_COMMANDS,
     view: View | None = None,
 ) -> tuple[DrillResult, ReportFiles]:
     """Run a plan against the environment and write the report into `directory`. Set `stop` to end
     the drill early; faults are undone then as well.
-
-    `reconcile_command` may contain {link}, {source}, {target}, {source_bootstrap},
-    {target_bootstrap} and {report_dir}.
     """
-    run = DrillRun(plan, environment, directory=directory, reconcile_command=reconcile_command, view=view)
+    run = DrillRun(plan, environment, directory=directory, commands=commands, view=view)
     return await run.run(stop)

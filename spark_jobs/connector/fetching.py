@@ -17,6 +17,7 @@ from spark_jobs.connector.core.planning import DataLost, OffsetRange
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
 from spark_jobs.logs.iteration import iterated
+from spark_jobs.logs.request_ahead import RequestAhead
 from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
 from wire.client.raw_client import KafkaClient
@@ -71,11 +72,13 @@ class RangeReader:
         return iterated(self._chunks())
 
     async def _chunks(self) -> AsyncGenerator[Chunk]:
+        until_offset = self._wanted.until_offset
         offset = self._wanted.first_offset
-        client = await open_client(self._options)
-        try:
-            while offset < self._wanted.until_offset:
-                fetched = await self._fetch(client, offset)
+        async with await open_client(self._options) as client, RequestAhead[PartitionFetched]() as ahead:
+            while offset < until_offset:
+                if not ahead.is_under_way:
+                    await ahead.begin(self._fetch(client, offset))
+                fetched = await ahead.result()
                 records = fetched.records if isinstance(fetched.records, memoryview) else memoryview(b"")
                 if not records:
                     offset = await self._after_nothing(client, fetched, offset)
@@ -84,13 +87,13 @@ class RangeReader:
                 batches = []
                 for position, header in iterate_headers(records, may_end_in_partial=True):
                     batches.append((position, header))
-                    if header.next_offset >= self._wanted.until_offset:
+                    if header.next_offset >= until_offset:
                         break
                 until = batches[-1][0] + batches[-1][1].size_bytes if batches else 0
-                yield Chunk(records[:until], batches, fetched.aborted_transactions or ())
                 offset = max(batches[-1][1].next_offset if batches else 0, offset)
-        finally:
-            await client.close()
+                if offset < until_offset:
+                    await ahead.begin(self._fetch(client, offset))
+                yield Chunk(records[:until], batches, fetched.aborted_transactions or ())
 
     async def _after_nothing(self, client: KafkaClient, fetched: PartitionFetched, offset: int) -> int:
         """The offset at which the read continues after an answer without a batch."""

@@ -25,7 +25,9 @@ from spark_jobs.logs.cluster_client import open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
 from spark_jobs.logs.core.split_reading import Fetch, SplitReading
 from spark_jobs.logs.core.splits import Split
+from spark_jobs.logs.first_answers import FirstAnswer, FirstAnswers
 from spark_jobs.logs.iteration import iterated
+from spark_jobs.logs.request_ahead import RequestAhead
 from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
@@ -93,9 +95,12 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
 
     async def read() -> AsyncGenerator[list[tuple[Split, StoredBatch]]]:
         async with client(bootstrap) as reader:
-            for split in splits:
-                async for batches in _answers(reader, DEBUGGING_CONSUMER, split, keeps_repeated=True):
-                    yield [(split, batch) for batch in batches]
+            firsts = FirstAnswers(reader, splits, replica_id=DEBUGGING_CONSUMER, answer_bytes=FETCH_BYTES_MAX)
+            async with firsts:
+                for number, split in enumerate(splits):
+                    first = await firsts.take(number)
+                    async for batches in _answers(reader, DEBUGGING_CONSUMER, split, first, keeps_repeated=True):
+                        yield [(split, batch) for batch in batches]
 
     return chain.from_iterable(iterated(read()))
 
@@ -103,30 +108,50 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
 async def _read(where: str | ClusterOptions, split: Split) -> AsyncGenerator[list[StoredBatch]]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        async for batches in _answers(reader, replica_id, split, keeps_repeated=False):
+        async for batches in _answers(reader, replica_id, split, None, keeps_repeated=False):
             yield batches
 
 
 async def _answers(
-    reader: KafkaClient, replica_id: int, split: Split, *, keeps_repeated: bool
+    reader: KafkaClient, replica_id: int, split: Split, first: FirstAnswer | None, *, keeps_repeated: bool
 ) -> AsyncGenerator[list[StoredBatch]]:
-    """The batches of each answer to a fetch."""
+    """The batches of each answer to a fetch; the first answer may be here already. The next fetch
+    is under way while the caller uses an answer.
+    """
     reading = SplitReading(split, fetch_bytes=FETCH_BYTES_MAX, keeps_repeated=keeps_repeated)
-    while (fetch := reading.next_fetch()) is not None:
-        data, log_start_offset = await _fetch(reader, split, fetch, replica_id)
-        if log_start_offset > fetch.offset:
-            reading.skip_to(log_start_offset)  # Retention has deleted these offsets since the survey.
-            continue
-        found: list[StoredBatch] = []
-        try:
-            for position, header in reading.batches(fetch, data):
-                records = data[position : position + header.size_bytes]
-                found.append(StoredBatch(header, verify_crc(data, position, header), reading.offset, records))
-        except InvalidBatch:
-            found.append(StoredBatch(None, is_crc_valid=False, expected_offset=reading.offset, records=memoryview(b"")))
-            yield found
+    async with RequestAhead[tuple[memoryview, int]]() as ahead:
+        if (fetch := reading.next_fetch()) is None:
             return
-        yield found
+        if first is None:
+            await ahead.begin(_fetch(reader, split, fetch, replica_id))
+        while fetch is not None:
+            if first is None:
+                data, log_start_offset = await ahead.result()
+            else:
+                data, log_start_offset, room_bytes = first
+                first, fetch = None, Fetch(fetch.offset, room_bytes)
+            if log_start_offset > fetch.offset:
+                reading.skip_to(log_start_offset)  # Retention has deleted these offsets since the survey.
+                found: list[StoredBatch] = []
+            else:
+                found = _stored(reading, fetch, data)
+            is_damaged = bool(found) and found[-1].header is None
+            fetch = None if is_damaged else reading.next_fetch()
+            if fetch is not None:
+                await ahead.begin(_fetch(reader, split, fetch, replica_id))
+            yield found
+
+
+def _stored(reading: SplitReading, fetch: Fetch, data: memoryview) -> list[StoredBatch]:
+    """The batches of an answer. Bytes that are not a batch are the last of them."""
+    found: list[StoredBatch] = []
+    try:
+        for position, header in reading.batches(fetch, data):
+            records = data[position : position + header.size_bytes]
+            found.append(StoredBatch(header, verify_crc(data, position, header), reading.offset, records))
+    except InvalidBatch:
+        found.append(StoredBatch(None, is_crc_valid=False, expected_offset=reading.offset, records=memoryview(b"")))
+    return found
 
 
 async def _fetch(reader: KafkaClient, split: Split, fetch: Fetch, replica_id: int) -> tuple[memoryview, int]:

@@ -32,6 +32,7 @@ PIPELINES: Final = (
     Pipeline(name="word-count", summary="counts the words of a topic's lines into another topic, as they change"),
     Pipeline(name="files-to-topic", summary="writes the lines of text files to a topic"),
     Pipeline(name="topic-to-files", summary="writes what a topic has got since the last run to Parquet files"),
+    Pipeline(name="follow-topics", summary="keeps topics as Parquet files, and compares files and topics at the end"),
     Pipeline(name="hot-and-cold", summary="keeps a topic's records as files, and counts over files and topic by SQL"),
     Pipeline(name="log-documents", summary="keeps matching log lines as documents, each once, and finds them by SQL"),
     Pipeline(name="road-produce", summary="writes records as road checkpoints and recognition servers send them"),

@@ -76,7 +76,10 @@ def keep_ranges(directory: Path, number: int, ranges: dict[int, tuple[int, int]]
 
 
 def _sentence(ranges: dict[int, tuple[int, int]]) -> str:
-    return ", ".join(f"{start} to {end} of partition {key}" for key, (start, end) in sorted(ranges.items()))
+    """The offsets of each partition that has any, from the first to the last."""
+    return ", ".join(
+        f"{start} to {end - 1} of partition {key}" for key, (start, end) in sorted(ranges.items()) if start < end
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dr.drill.environment import parse_environment
-from dr.drill.execution import Glance, run_drill
+from dr.drill.execution import Commands, Glance, run_drill
 from dr.drill.plan.drill_plan import parse_plan
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
@@ -89,7 +89,7 @@ async def test_f2_a_site_killed_under_load_is_failed_over_and_the_account_has_it
         environment_of(sites),
         directory=tmp_path / "drill",
         stop=asyncio.Event(),
-        reconcile_command=EQUAL,
+        commands=Commands(reconcile=EQUAL),
     )
     assert result.is_passed, (result.reason, result.verdicts, result.steps)
     assert result.measured is not None

@@ -16,10 +16,12 @@ import pytest
 import requests
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from deploy import jar_sets
 from deploy.document_store import DocumentStore
-from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
+from spark_jobs.connector.topic_frames import TopicSource, records_of
+from spark_jobs.pipelines import files_to_topic, follow_topics, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.transactional_clients import read_values
@@ -123,7 +125,7 @@ def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(
     topic, target = jobs.topic(), tmp_path / "files"
     arguments = ("--topic", topic, "--to", str(target))
     jobs.produce(topic, [f"line {number}" for number in range(100)])
-    assert "0 to 50 of partition 0, 0 to 50 of partition 1" in jobs.run("topic-to-files", *arguments)
+    assert "0 to 49 of partition 0, 0 to 49 of partition 1" in jobs.run("topic-to-files", *arguments)
     assert jobs.run("topic-to-files", *arguments) == f"{topic} has nothing new"
     jobs.produce(topic, [f"line {number}" for number in range(100, 130)])
 
@@ -135,7 +137,7 @@ def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(
         with pytest.raises(InterruptedError):
             jobs.run("topic-to-files", *arguments)
     jobs.produce(topic, [f"line {number}" for number in range(130, 140)])
-    assert "50 to 70 of partition 0" in jobs.run("topic-to-files", *arguments)
+    assert "50 to 69 of partition 0" in jobs.run("topic-to-files", *arguments)
     rows = jobs.spark.read.parquet(str(target)).select("value").collect()
     assert sorted(bytes(row.value) for row in rows) == sorted(b"line %d" % number for number in range(140))
     jobs.produce(topic, [f"line {number}" for number in range(140, 150)])
@@ -143,6 +145,34 @@ def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(
     assert json.loads(jobs.run("hot-and-cold", *arguments, "--sql", sql)) == {"all": 150, "different": 150}
     assert json.loads(jobs.run("hot-and-cold", *arguments, "--keep")) == {"records": 150}
     assert len(list((target / topic_to_files.RANGES).glob("*.json"))) == 3
+
+
+def test_topics_are_followed_into_files_and_what_is_missing_or_repeated_there_is_counted(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    topics = jobs.topic(), jobs.topic(partitions=1)
+    to = tmp_path / "files"
+    arguments = ("--topics", ",".join(topics), "--to", str(to), "--checkpoint", str(tmp_path / "checkpoint"), "--small")
+    for topic, partitions in zip(topics, (2, 1), strict=True):
+        jobs.produce(topic, [f"line {number}" for number in range(40)], partitions=partitions)
+    assert jobs.run("follow-topics", *arguments, "--once").startswith("80 records of")
+    jobs.produce(topics[0], ["later"] * 10)
+    (tmp_path / "brokers").write_text(jobs.bootstrap)
+    (tmp_path / "finish").touch()
+    files = ("--brokers", str(tmp_path / "brokers"), "--until", str(tmp_path / "finish"))
+    assert jobs.run("follow-topics", *arguments, *files).startswith("90 records of")
+    assert (to / follow_topics.STORED).exists()
+    assert json.loads((to / follow_topics.COMPARISON).read_text()) == {
+        "stored": 90, "missing": 0, "repeated": 0, "lost": 0
+    }  # fmt: skip
+    stored = jobs.spark.read.parquet(str(to / follow_topics.RECORDS))
+    read = records_of(jobs.spark, TopicSource(bootstrap=jobs.bootstrap, topics=",".join(topics), is_list=True))
+    first = [(F.col("topic") == topics[0]) & (F.col("partition") == 0) & (F.col("offset") == at) for at in range(3)]
+    planted = stored.where(~(first[0] | first[1]))
+    planted = planted.union(stored.where(first[0]).withColumn("value", F.lit(b"other"))).union(stored.where(first[2]))
+    found = follow_topics.compared(planted, read)
+    assert found == follow_topics.Comparison(stored=90, missing=2, repeated=1, lost=1)
+    assert not found.is_exact
 
 
 @pytest.mark.long

@@ -29,7 +29,17 @@ from dr.drill.plan.fault_verbs import (
     Stop,
     Terminate,
 )
-from dr.drill.plan.load_verbs import CreateTopics, PauseLoad, ResumeLoad, StartGroup, StartLoad, StopGroup, StopLoad
+from dr.drill.plan.load_verbs import (
+    CreateTopics,
+    FinishQuery,
+    PauseLoad,
+    ResumeLoad,
+    StartGroup,
+    StartLoad,
+    StartQuery,
+    StopGroup,
+    StopLoad,
+)
 from dr.drill.plan.parts import DurationMs, PlanPart, PlanStep
 from dr.drill.plan.site_verbs import Check, FailOver, Hold, Reconcile, Reinstate, SwitchOver, Wait
 from runtime.process import OperationalFailure
@@ -37,8 +47,8 @@ from runtime.process import OperationalFailure
 STEPS: dict[str, type[PlanStep]] = {
     step.verb: step
     for step in (
-        CreateTopics, StartLoad, PauseLoad, ResumeLoad, StopLoad, StartGroup, StopGroup, Cut, Slow, Reset, Heal, Kill,
-        Terminate, Stop, Resume, Start, FillDisk, FreeDisk, StepClock, BreakNames,
+        CreateTopics, StartLoad, PauseLoad, ResumeLoad, StopLoad, StartGroup, StopGroup, StartQuery, FinishQuery,
+        Cut, Slow, Reset, Heal, Kill, Terminate, Stop, Resume, Start, FillDisk, FreeDisk, StepClock, BreakNames,
         FailOver, SwitchOver, Reinstate, Reconcile, Wait, Hold, Check,
     )
 }  # fmt: skip

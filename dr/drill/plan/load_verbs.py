@@ -1,4 +1,6 @@
-"""The verbs of a plan that create topics, and start and stop the clients of a drill."""
+"""The verbs of a plan that create topics, and start and stop the clients of a drill: producers,
+groups, streaming queries.
+"""
 
 from __future__ import annotations
 
@@ -110,4 +112,37 @@ class StopGroup(PlanStep):
     within: DurationMs = 30_000
 
 
+class StartQuery(PlanStep):
+    """Start a streaming query that keeps topics as files, with a checkpoint. A query that was
+    started before stops, and continues from its checkpoint at this site.
+    """
+
+    verb: ClassVar[str] = "start_query"
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
+    topics: tuple[str, ...] = Field(min_length=1)
+    site: str = ""
+
+    @property
+    def title(self) -> str:
+        """The title with the query's name and site."""
+        return f"start query {self.name}{f' at {self.site}' if self.site else ''}"
+
+
+class FinishQuery(PlanStep):
+    """Let a query read to the ends of its topics, and compare its files with them. The step fails
+    if a record is missing in the files or repeated, or if more records than the failovers'
+    accounts have are in the files alone.
+    """
+
+    verb: ClassVar[str] = "finish_query"
+    name: str
+    within: DurationMs = 120_000
+
+    @property
+    def title(self) -> str:
+        """The title with the query's name."""
+        return f"finish query {self.name}"
+
+
 LoadStep = CreateTopics | StartLoad | PauseLoad | ResumeLoad | StopLoad | StartGroup | StopGroup
+QueryStep = StartQuery | FinishQuery

@@ -75,7 +75,7 @@ class Reconcile(PlanStep):
 
 class Wait(PlanStep):
     """Wait until a condition holds: lag in records, records acknowledged or delivered, the group
-    level with the load, or the link protected.
+    level with the load, the link protected, the end of a load, or first records in a query's files.
     """
 
     verb: ClassVar[str] = "wait"
@@ -85,14 +85,16 @@ class Wait(PlanStep):
     is_delivered_all: bool = False
     is_protected: bool = False
     load_ended: str = ""
+    query_stored: str = ""
     within: DurationMs = 60_000
 
     @model_validator(mode="after")
     def _one_condition(self) -> Wait:
         given = [self.lag_records_max is not None, self.acknowledged is not None, self.delivered is not None]
-        if sum([*given, self.is_delivered_all, self.is_protected, bool(self.load_ended)]) != 1:
+        named = [bool(self.load_ended), bool(self.query_stored)]
+        if sum([*given, self.is_delivered_all, self.is_protected, *named]) != 1:
             accepted = "lag_records_max, acknowledged, delivered, is_delivered_all, is_protected, load_ended"
-            raise ValueError(f"accepted: one of {accepted}")
+            raise ValueError(f"accepted: one of {accepted}, query_stored")
         return self
 
     @property
@@ -106,6 +108,8 @@ class Wait(PlanStep):
             return f"wait for {self.delivered} more delivered"
         if self.is_protected:
             return "wait until the link is protected"
+        if self.query_stored:
+            return f"wait until query {self.query_stored} has stored records"
         return "wait until all is delivered" if self.is_delivered_all else f"wait for the end of {self.load_ended}"
 
 

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dr.drill.drill_clients import DrillClients
+from dr.drill.drill_queries import DrillQueries
 from dr.drill.drill_results import DrillResult
 from dr.drill.environment import Environment
 from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe
 from dr.drill.plan.fault_verbs import FaultStep
-from dr.drill.plan.load_verbs import LoadStep
+from dr.drill.plan.load_verbs import LoadStep, QueryStep
 from dr.drill.plan.parts import PlanStep
 from dr.drill.plan.site_verbs import Hold, SiteStep, Wait
 from dr.drill.steps.fault_steps import FaultSteps
 from dr.drill.steps.load_steps import LoadSteps
+from dr.drill.steps.query_steps import QuerySteps
 from dr.drill.steps.serving import Serving
 from dr.drill.steps.site_steps import SiteSteps
 from dr.drill.steps.wait_steps import WaitSteps
@@ -39,6 +41,7 @@ class DrillStage:
     directory: Path
     reconcile_command: Sequence[str]
     clients: DrillClients
+    queries: DrillQueries
     network: NetworkFaults
     processes: ProcessFaults
     hosts: HostFaults
@@ -49,6 +52,7 @@ class DrillStage:
     note: Callable[[str], None]
     serving: Serving = field(init=False)
     _load: LoadSteps = field(init=False)
+    _queries: QuerySteps = field(init=False)
     _faults: FaultSteps = field(init=False)
     _sites: SiteSteps = field(init=False)
     _waits: WaitSteps = field(init=False)
@@ -56,6 +60,9 @@ class DrillStage:
     def __post_init__(self) -> None:
         self.serving = Serving(environment=self.environment, link=self.link, probe=self.probe, channels=self.channels)
         self._load = LoadSteps(environment=self.environment, link=self.link, clients=self.clients)
+        self._queries = QuerySteps(
+            environment=self.environment, link=self.link, queries=self.queries, result=self.result
+        )
         self._faults = FaultSteps(
             environment=self.environment,
             network=self.network,
@@ -75,7 +82,7 @@ class DrillStage:
             result=self.result,
             note=self.note,
         )
-        self._waits = WaitSteps(clients=self.clients, probe=self.probe)
+        self._waits = WaitSteps(clients=self.clients, queries=self.queries, probe=self.probe)
 
     async def carry_out(self, step: PlanStep) -> str:
         """Execute the step; returns its result as a sentence, empty if there is nothing to
@@ -83,6 +90,8 @@ class DrillStage:
         """
         if isinstance(step, LoadStep):
             return await self._load.carry_out(step)
+        if isinstance(step, QueryStep):
+            return await self._queries.carry_out(step)
         if isinstance(step, FaultStep):
             return await self._faults.carry_out(step)
         if isinstance(step, SiteStep):

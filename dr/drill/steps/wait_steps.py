@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dr.drill.drill_clients import DrillClients
+from dr.drill.drill_queries import DrillQueries
 from dr.drill.lag import LagProbe
 from dr.drill.plan.site_verbs import Wait
 from dr.drill.steps.waiting import until
@@ -16,6 +17,7 @@ class WaitSteps:
     """The waits of one drill."""
 
     clients: DrillClients
+    queries: DrillQueries
     probe: LagProbe
 
     async def carry_out(self, step: Wait) -> str:
@@ -25,6 +27,7 @@ class WaitSteps:
 
         async def holds() -> bool:
             self.clients.check_alive()
+            self.queries.check_alive()
             self.clients.collect()
             return await self._holds(step, acknowledged, delivered)
 
@@ -46,6 +49,8 @@ class WaitSteps:
             return self.clients.delivered_count >= delivered + step.delivered
         if step.is_delivered_all:
             return self.clients.is_delivered_all()
+        if step.query_stored:
+            return self.queries.has_stored(step.query_stored)
         if step.load_ended not in self.clients.producers:
             raise OperationalFailure(f"load {step.load_ended!r} was not started")
         return not self.clients.producers[step.load_ended].is_running

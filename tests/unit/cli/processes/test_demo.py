@@ -30,3 +30,17 @@ def test_the_plan_reconciles_before_and_after_the_disaster_and_after_the_way_bac
     verbs = [step.verb for step in plan.steps]
     steps = [verb for verb in verbs if verb in ("reconcile", "kill", "fail_over", "reinstate", "switch_over")]
     assert steps == ["reconcile", "kill", "fail_over", "reconcile", "reinstate", "switch_over", "reconcile"]
+
+
+def test_a_query_reads_at_one_site_before_it_is_lost_and_at_the_other_one_afterwards() -> None:
+    plan = load_plan(PLAN)
+    titles = [step.title for step in plan.steps]
+    query = "query departure-files"
+    order = [
+        f"start {query} at a",
+        f"wait until {query} has stored records",
+        "kill site a",
+        f"start {query} at b",
+        f"finish {query}",
+    ]
+    assert [title for title in titles if title in order] == order

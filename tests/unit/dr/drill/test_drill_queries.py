@@ -1,0 +1,68 @@
+"""The programs of a drill's queries, with a program that keeps the same files as the real one.
+Promised: a second start moves the query and starts no other program; the counts of the end are the
+program's; a program that fails is named with its last output; none outlives the drill.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dr.drill.drill_queries import BROKERS, DrillQueries
+from runtime.process import OperationalFailure
+from tests.support.eventually import eventually
+
+PROGRAM = """
+import json, pathlib, sys, time
+bootstrap, topics, directory = sys.argv[1:]
+directory = pathlib.Path(directory)
+if topics == "bad":
+    sys.exit("no such topic")
+(directory / "stored").touch()
+while not (directory / "finish").exists():
+    time.sleep(0.01)
+moved = (directory / "brokers").read_text() if (directory / "brokers").exists() else ""
+(directory / "comparison.json").write_text(json.dumps({"stored": len(topics), "moved": moved == "b:1"}))
+"""
+COMMAND = (sys.executable, "-c", PROGRAM, "{bootstrap}", "{topics}", "{directory}")
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> DrillQueries:
+    # the command is formatted, so braces of the program itself are doubled
+    program = PROGRAM.replace("{", "{{").replace("}", "}}")
+    return DrillQueries(tmp_path, (*COMMAND[:2], program, *COMMAND[3:]))
+
+
+async def test_a_query_moves_and_its_counts_are_those_of_its_program(queries: DrillQueries, tmp_path: Path) -> None:
+    assert not queries.start("q", bootstrap="a:1", topics=["x", "y"])
+    await eventually(lambda: queries.has_stored("q"))
+    assert queries.start("q", bootstrap="b:1", topics=["x", "y"])
+    assert (tmp_path / "q" / BROKERS).read_text() == "b:1"
+    assert await queries.finish("q", within_ms=30_000) == {"stored": 3, "moved": True}
+    queries.check_alive()
+    queries.end_all()
+
+
+async def test_a_program_that_fails_is_named_with_its_last_output(queries: DrillQueries) -> None:
+    queries.start("q", bootstrap="a:1", topics=["bad"])
+    with pytest.raises(OperationalFailure, match="query q ended with exit code 1: no such topic"):
+        await queries.finish("q", within_ms=30_000)
+    with pytest.raises(OperationalFailure, match="no such topic"):
+        queries.check_alive()
+
+
+async def test_a_program_that_does_not_end_in_time_is_named_and_killed_with_the_drill(
+    tmp_path: Path,
+) -> None:
+    queries = DrillQueries(tmp_path, (sys.executable, "-c", "import time; time.sleep(600)"))
+    queries.start("q", bootstrap="a:1", topics=["x"])
+    with pytest.raises(OperationalFailure, match="query q did not end within 100 ms"):
+        await queries.finish("q", within_ms=100)
+    queries.end_all()
+    with pytest.raises(OperationalFailure, match="query 'other' was not started; started: q"):
+        queries.has_stored("other")
+    with pytest.raises(OperationalFailure, match="exit code -9"):
+        queries.check_alive()

@@ -30,7 +30,8 @@ class Swaps:
 
     def __init__(self) -> None:
         self._finish: Callable[[], None] | None = None
-        self._ended = asyncio.Event()
+        # One for each swap: an event takes 900 bytes, and hardly any log is being swapped into.
+        self._ended: asyncio.Event | None = None
         self._holders = 0
 
     @property
@@ -48,13 +49,13 @@ class Swaps:
         """While the body runs, a segment is being swapped in; `finish` does the remaining steps and
         blocks the caller.
         """
-        self._finish = finish
-        self._ended.clear()
+        self._finish, self._ended = finish, asyncio.Event()
+        ended = self._ended
         try:
             yield
         finally:
-            self._finish = None
-            self._ended.set()
+            self._finish = self._ended = None
+            ended.set()
 
     def finish(self) -> None:
         """Do the remaining steps of a swap in progress, blocking the caller."""
@@ -66,7 +67,7 @@ class Swaps:
         """While the body runs, no swap is in progress, and none begins."""
         self._holders += 1
         try:
-            while self.is_under_way:
+            while self._ended is not None:
                 await self._ended.wait()
             yield
         finally:

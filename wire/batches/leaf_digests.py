@@ -35,6 +35,10 @@ def first_whole_leaf(log_start_offset: int) -> int:
     return -(-log_start_offset // LEAF_OFFSETS)
 
 
+_NOTHING: Final = blake2b(digest_size=DIGEST_BYTES).digest()
+"""The digest of a leaf without batches."""
+
+
 class LeafRun:
     """Digests leaves one after another, from the leaf `index` on. `sealed` has the joined digests
     of complete leaves; `next_offset` follows the last batch.
@@ -44,19 +48,23 @@ class LeafRun:
         self.index = index
         self.next_offset = index * LEAF_OFFSETS
         self.sealed = bytearray()
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
+        # None until the leaf has a batch: most of ten thousand logs have none, and each hash takes
+        # half a kilobyte
+        self._hash: blake2b | None = None
 
     def resumed(self) -> LeafRun:
         """A run that continues in the open leaf; this one stays unchanged."""
         run = LeafRun(self.index)
         run.next_offset = self.next_offset
-        run._hash = self._hash.copy()
+        run._hash = None if self._hash is None else self._hash.copy()
         return run
 
     def take(self, header: BatchHeader) -> None:
         """Add the next batch of the log."""
         self.seal_to(header.base_offset // LEAF_OFFSETS)
         # the header has the records' checksum, so bodies need not be read
+        if self._hash is None:
+            self._hash = blake2b(digest_size=DIGEST_BYTES)
         self._hash.update(_HEADER.pack(*header))
         self.reach(header.next_offset)
 
@@ -67,8 +75,8 @@ class LeafRun:
     def seal_to(self, index: int) -> None:
         """Complete the leaves below `index`: all their headers were added."""
         while self.index < index:
-            self.sealed += self._hash.digest()
-            self._hash = blake2b(digest_size=DIGEST_BYTES)
+            self.sealed += _NOTHING if self._hash is None else self._hash.digest()
+            self._hash = None
             self.index += 1
         self.reach(self.index * LEAF_OFFSETS)
 

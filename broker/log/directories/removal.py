@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from broker.log.directories.folder import Folder
@@ -32,9 +31,10 @@ class PendingRemovals:
         self._folder = folder
         self._sync_names = sync_names
         self._waiting: list[tuple[int, str]] = []
-        self._unnamed: deque[Segment] = deque()
+        # Lists, which are empty almost always: an empty deque takes 760 bytes, in each log.
+        self._unnamed: list[Segment] = []
         self._lock = threading.Lock()
-        self._dropped_files: deque[str] = deque()
+        self._dropped_files: list[str] = []
         self._drops = 0
         self._settled_drops = 0
 
@@ -92,7 +92,7 @@ class PendingRemovals:
             while self._dropped_files:
                 remove_files(self._disk, [self._dropped_files[0]])
                 # removed from the list after the disk: a failure leaves it for the next attempt
-                self._dropped_files.popleft()
+                self._dropped_files.pop(0)
             with storage_errors("flushing", self._directory):
                 self._disk.fsync_directory(self._directory)
             self._settled_drops = drops
@@ -120,7 +120,7 @@ class PendingRemovals:
         with self._lock:
             while self._unnamed:
                 self._unnamed[0].rename_for_removal()
-                self._unnamed.popleft()
+                self._unnamed.pop(0)
 
     def add_snapshots(self, base_offsets: Iterable[int], due_ms: int) -> None:
         """Drop producers' snapshots at these offsets too: producers are never read where no segment

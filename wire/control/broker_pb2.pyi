@@ -468,7 +468,7 @@ class QuarantineUse(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
 
 class PartitionColumns(_message.Message):
-    __slots__ = ("topics", "topic", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "flags", "epoch_count", "epochs", "epoch_starts")
+    __slots__ = ("topics", "topic", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "flags", "epoch_count", "epochs", "epoch_starts", "partition_count")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +484,7 @@ class PartitionColumns(_message.Message):
     EPOCH_COUNT_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_STARTS_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic: bytes
     partition: bytes
@@ -499,7 +500,8 @@ class PartitionColumns(_message.Message):
     epoch_count: bytes
     epochs: bytes
     epoch_starts: bytes
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ...) -> None: ...
+    partition_count: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ..., partition_count: _Optional[int] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
     __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged", "columns")

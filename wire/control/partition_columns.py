@@ -41,6 +41,11 @@ Row = tuple[str, Sequence[tuple[int, int]], tuple[int, int, int, int, int, int, 
 """One partition: its topic, its leader epochs with their first offsets, and its fields."""
 
 
+PARTITIONS_MAX: Final = 1_000_000
+EPOCHS_MAX: Final = 10_000_000
+"""More than that are refused, because a small message could ask for any amount of memory."""
+
+
 class MalformedColumns(ValueError):
     """A message whose columns do not belong together."""
 
@@ -69,6 +74,7 @@ def message_of(rows: Iterable[Row]) -> PartitionColumns:
         epochs += written
     columns = zip(*fields, strict=True) if fields else ((),) * len(FIELDS)
     return PartitionColumns(
+        partition_count=len(topic),
         topics=numbers,
         topic=_bytes_of(topic),
         epoch_count=_bytes_of(epoch_count),
@@ -80,16 +86,19 @@ def message_of(rows: Iterable[Row]) -> PartitionColumns:
 
 def columns_of(message: PartitionColumns) -> LogColumns:
     """The columns of a message. MalformedColumns when they do not have the same length."""
+    count = message.partition_count
+    epoch_count = _column(message.epoch_count, count) if 0 <= count <= PARTITIONS_MAX else None
+    if epoch_count is None or sum(epoch_count) > EPOCHS_MAX:
+        raise MalformedColumns("there are too many partitions or leader epochs")
     found = LogColumns(
         topics=tuple(message.topics),
-        topic=_column(message.topic),
-        fields=tuple(_column(getattr(message, name)) for name in FIELDS),
-        epoch_count=_column(message.epoch_count),
-        epochs=_column(message.epochs),
-        epoch_starts=_column(message.epoch_starts),
+        topic=_column(message.topic, count),
+        fields=tuple(_column(getattr(message, name), count) for name in FIELDS),
+        epoch_count=epoch_count,
+        epochs=_column(message.epochs, sum(epoch_count)),
+        epoch_starts=_column(message.epoch_starts, sum(epoch_count)),
     )
-    count = len(found.topic)
-    if any(len(column) != count for column in (*found.fields, found.epoch_count)):
+    if any(len(column) != count for column in (found.topic, *found.fields, found.epoch_count)):
         raise MalformedColumns("the columns of the partitions have different lengths")
     if (
         not len(found.epochs) == len(found.epoch_starts) == sum(found.epoch_count)
@@ -103,15 +112,18 @@ def columns_of(message: PartitionColumns) -> LogColumns:
 
 def _bytes_of(numbers: Iterable[int]) -> bytes:
     column = array("q", numbers)
+    # most columns: the same number everywhere, which would fill a slow line between two sites
+    if len(column) > 1 and column.count(column[0]) == len(column):
+        column = column[:1]
     if not IS_LITTLE_ENDIAN:
         column.byteswap()
     return column.tobytes()
 
 
-def _column(payload: bytes) -> Column:
+def _column(payload: bytes, count: int) -> Column:
     if len(payload) % 8:
         raise MalformedColumns("a column ends within a number")
     column = array("q", payload)
     if not IS_LITTLE_ENDIAN:
         column.byteswap()
-    return column
+    return column * count if len(column) == 1 and 0 < count <= EPOCHS_MAX else column

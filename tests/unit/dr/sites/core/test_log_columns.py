@@ -179,9 +179,13 @@ def test_many_layouts_are_not_remembered_for_ever() -> None:
     [
         {"leader_epoch": b""},
         {"flags": bytes(7)},
+        {"flags": bytes(24)},
+        {"partition_count": 2_000_000},
+        {"partition_count": -1},
+        {"epoch_count": (1 << 40).to_bytes(8, "little")},
         {"topics": []},
         {"epoch_count": bytes(16)[:8]},
-        {"epochs": bytes(8)},
+        {"epochs": bytes(24)},
         {"topic": b"\xff" * 16},
     ],
 )

@@ -90,6 +90,8 @@ class MirrorHost:
             registry=CollectorRegistry(),
             healths={},
         )
+        # Without a port the daemon's name has the number of this process of the machine.
+        self.daemon.grpc_port = self._starts
         await self.daemon.start()
         error = await self.daemon.failed
         self.world.tell(f"the mirror cannot go on: {error}")

@@ -204,14 +204,14 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=following,
         name="truncation_offset",
         substitute=_truncates_to_the_high_watermark,
-        known_seed=35,
+        known_seed=57,
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
         owner=AssignedReplicas,
         name="_change_role",
         substitute=_truncates_at_each_new_leader,
-        known_seed=7,
+        known_seed=24,
     ),
     Mutant(
         title="a leader does not know where an older epoch ended (KIP-279)",
@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=assigned_replicas,
         name="Partition",
         substitute=_derived("_counts", _counts_only_the_known),
-        known_seed=6,
+        known_seed=11,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
@@ -295,7 +295,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=463,
+        known_seed=272,
         seeds_max=600,
     ),
     Mutant(
@@ -303,7 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=isr_changes,
         name="_error_of",
         substitute=_returns(ErrorCode.none),
-        known_seed=6,
+        known_seed=46,
     ),
     Mutant(
         title="a controller that takes over trusts replicas that have restarted since",
@@ -317,7 +317,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=disk,
         name="ProducerStates",
         substitute=_derived("_check", _returns(None)),
-        known_seed=52,
+        known_seed=22,
     ),
     Mutant(
         title="a repeated batch is appended again",
@@ -331,7 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=IsrProposals,
         name="_take",
         substitute=_drops_what_is_open,
-        known_seed=12,
+        known_seed=1,
     ),
     Mutant(
         title="a refused proposal is never withdrawn",
@@ -345,6 +345,6 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=WaitingProduce,
         name="changed",
         substitute=_waits_for_nobody,
-        known_seed=1,
+        known_seed=15,
     ),
 )

@@ -95,7 +95,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionShard,
         name="_send_markers",
         substitute=_completes_first,
-        known_seed=5,
+        known_seed=4,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -103,7 +103,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="resume",
         substitute=_forgets_the_pending,
-        known_seed=5,
+        known_seed=6,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -151,7 +151,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=7,
+        known_seed=4,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -29,9 +29,15 @@ WORK_LOOKED_AT_MS = 500
 """Interval (ms) at which the work of a stopping child is looked at."""
 
 
+WRITTEN_BYTES_MIN = 64 * 1024
+"""Bytes that a stopping child writes between two looks if it works. Lines of a log are fewer: a
+child that waits and logs is not awaited longer.
+"""
+
+
 class WorkDone(NamedTuple):
-    """Bytes that a process has written to files, and its open files: both change while it writes
-    and closes them.
+    """Bytes that a process has written to files, and its open files: the first grows and the second
+    falls while it closes its files.
     """
 
     written_bytes: int
@@ -54,11 +60,16 @@ class Patience:
         """True if the child is not awaited any longer, by the monotonic time and its work."""
         if self._began_ms is None:
             self._began_ms = self._worked_ms = now_ms
-        elif work is not None and work != self._work:
+        elif work is not None and self._work is not None and _has_worked(self._work, work):
             self._worked_ms = now_ms
         self._work = work
         allowed_ms = min(self._worked_ms + self._timeout_ms, self._began_ms + self._limit_ms)
         return now_ms >= allowed_ms
+
+
+def _has_worked(before: WorkDone, now: WorkDone) -> bool:
+    has_written = now.written_bytes - before.written_bytes >= WRITTEN_BYTES_MIN
+    return has_written or now.open_files < before.open_files
 
 
 _started: dict[Path, subprocess.Popen[bytes] | ForkedProcess] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.children import Child, Patience, WorkDone, _started
+from runtime.children import WRITTEN_BYTES_MIN, Child, Patience, WorkDone, _started
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually_sync
 
@@ -111,9 +111,9 @@ def test_a_child_that_ignores_the_request_is_killed_at_the_deadline(tmp_path: Pa
 
 
 def test_the_deadline_moves_while_the_child_works_and_not_beyond_the_limit() -> None:
-    def ends_at_s(works_until_s: int, *, limit_ms: int = 60_000) -> int:
+    def ends_at_s(works_until_s: int, *, limit_ms: int = 60_000, written_bytes: int = WRITTEN_BYTES_MIN) -> int:
         patience, now_s = Patience(timeout_ms=10_000, limit_ms=limit_ms), 0
-        while not patience.is_over(now_s * 1000, WorkDone(min(now_s, works_until_s), 7)):
+        while not patience.is_over(now_s * 1000, WorkDone(min(now_s, works_until_s) * written_bytes, 7)):
             now_s += 1
         return now_s
 
@@ -121,6 +121,12 @@ def test_the_deadline_moves_while_the_child_works_and_not_beyond_the_limit() -> 
     assert ends_at_s(25) == 35
     assert ends_at_s(99) == 60
     assert ends_at_s(99, limit_ms=0) == 10
+    assert ends_at_s(99, written_bytes=4096) == 10
+
+
+def test_a_child_that_closes_files_works() -> None:
+    patience = Patience(timeout_ms=10_000, limit_ms=60_000)
+    assert not any(patience.is_over(now_s * 1000, WorkDone(0, 100 - now_s)) for now_s in range(60))
 
 
 def test_the_work_of_a_child_is_what_it_writes_and_closes(tmp_path: Path, children: list[Child]) -> None:

@@ -139,5 +139,5 @@ def test_deleted_records_are_gone_everywhere_when_the_answer_comes(site: Replica
     assert delete_records(site, leader, 30, 60) == (ErrorCode.none, 30), "its session has ended: it is not waited for"
     site.wait_in_sync(TOPIC, tuple(node for node in NODES if node != paused))
     follower = next(node for node in NODES if node not in (leader, paused))
-    reported = site.nodes[follower].process.log_text().count(f"event=partition topic={TOPIC} ")
+    reported = site.nodes[follower].process.log_text().count(f"event=partitions topic={TOPIC} ")
     assert reported == 1, "other in-sync replicas are no other leadership"

@@ -15,8 +15,8 @@ from tests.support.sites.replicated_site import ReplicatedSite
 from wire.batches.record_batch import BatchHeader, iterate_headers
 
 _LEADERSHIP = re.compile(
-    r"event=partition topic=(?P<topic>\S+) partition=(?P<partition>\d+) leader=(?P<leader>-?\d+)"
-    r" leader_epoch=(?P<epoch>\d+)"
+    r"event=partitions topic=(?P<topic>\S+) leader=(?P<leader>-?\d+) leader_epoch=(?P<epoch>\d+) role=\S+"
+    r' partitions="?\[(?P<partitions>[^\]]*)\]'
 )
 
 
@@ -55,7 +55,8 @@ def check_leaderships(site: ReplicatedSite) -> int:
         text = node.process.log_text()
         assert "InvariantBroken" not in text, node.process.child.log
         for found in _LEADERSHIP.finditer(text):
-            leaders[found["topic"], found["partition"], found["epoch"]].add(found["leader"])
+            for partition in found["partitions"].split(", "):
+                leaders[found["topic"], partition, found["epoch"]].add(found["leader"])
     doubled = {epoch: nodes for epoch, nodes in leaders.items() if len(nodes) > 1}
     assert not doubled, f"leader epochs with several leaders: {doubled}"
     assert leaders

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from controller.core.state import facts as fact
 from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.delegation_tokens import DelegationToken
 from wire.znodes.group_configs import GroupConfigs
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Entities(Protocol):
@@ -33,22 +36,18 @@ def apply_entity_configs(
     """Replace what the cluster knows of one entity; an empty value removes it."""
     match change:
         case fact.ClientQuotaReplaced():
-            cluster.quotas.pop(change.entity, None)
-            if change.values:
-                cluster.quotas[change.entity] = change.values
+            _replace(cluster.quotas, change.entity, change.values)
         case fact.ScramUserReplaced():
-            cluster.scram_users.pop(change.user, None)
-            if change.credentials:
-                cluster.scram_users[change.user] = change.credentials
+            _replace(cluster.scram_users, change.user, change.credentials)
         case fact.AclsReplaced():
-            cluster.acls.pop(change.pattern, None)
-            if change.entries:
-                cluster.acls[change.pattern] = change.entries
+            _replace(cluster.acls, change.pattern, change.entries)
         case fact.DelegationTokenReplaced():
-            cluster.delegation_tokens.pop(change.token_id, None)
-            if change.token is not None:
-                cluster.delegation_tokens[change.token_id] = change.token
+            _replace(cluster.delegation_tokens, change.token_id, change.token)
         case fact.GroupConfigsReplaced():
-            cluster.group_configs.pop(change.group, None)
-            if change.configs:
-                cluster.group_configs[change.group] = change.configs
+            _replace(cluster.group_configs, change.group, change.configs)
+
+
+def _replace(known: dict[Key, Value], key: Key, value: Value | None) -> None:
+    known.pop(key, None)
+    if value:
+        known[key] = value

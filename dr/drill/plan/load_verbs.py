@@ -130,8 +130,9 @@ class StartQuery(PlanStep):
 
 class FinishQuery(PlanStep):
     """Let a query read to the ends of its topics, and compare its files with them. The step fails
-    if a record is missing in the files or repeated, or if more records than the failovers'
-    accounts have are in the files alone.
+    if a record is missing in the files or repeated. It also fails if more records are in the files
+    alone than the failovers' accounts have, where each account is exact; that of a site that was
+    killed is not.
     """
 
     verb: ClassVar[str] = "finish_query"

@@ -4,11 +4,11 @@ that last reached it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dr.sites.core.log_columns import LogsInColumns
+from dr.sites.core.log_columns import LogsInColumns, OrderedPartitions
 from dr.sites.core.positions import PartitionPosition
 from wire.batches.log_histories import EpochStart, LogHistory
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -45,25 +45,17 @@ def source_ends(
     }
 
 
-class SourceEndsInColumns(Mapping[TopicPartition, SourceEnd]):
+class SourceEndsInColumns(OrderedPartitions[SourceEnd]):
     """The same for thousands of logs in columns: an end is made when it is asked for."""
 
     def __init__(self, logs: LogsInColumns, seen_at_ms: int, is_exact: bool) -> None:
+        self.order = logs.order
         self.logs = logs
         self.seen_at_ms = seen_at_ms
         self.is_exact = is_exact
 
     def __getitem__(self, key: TopicPartition) -> SourceEnd:
         return source_ends({key: self.logs[key]}, seen_at_ms=self.seen_at_ms, is_exact=self.is_exact)[key]
-
-    def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self.logs)
-
-    def __len__(self) -> int:
-        return len(self.logs)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.logs
 
 
 def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,8 +20,12 @@ from wire.control.broker_pb2 import PartitionColumns
 from wire.control.partition_columns import FIELDS, HAS_MARKERS, IS_WRITABLE, Column, LogColumns, columns_of
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
+ValueT = TypeVar("ValueT")
+
 _FIELD: Final = {name: number for number, name in enumerate(FIELDS)}
 
+LAYOUTS_MAX: Final = 8
+"""Layouts that are remembered: those of both sites, before and after some changes."""
 
 LogEnds = Mapping[TopicPartition, int]
 """The ends of logs by partition."""
@@ -70,19 +74,10 @@ class PartitionOrders:
         return known or PartitionOrder(ordered), None if ordered == tuple(keys) else places
 
 
-LAYOUTS_MAX: Final = 8
-"""Layouts that are remembered: those of both sites, before and after some changes."""
+class OrderedPartitions(Mapping[TopicPartition, ValueT]):
+    """A value for each partition of an order."""
 
-
-class PartitionEnds(Mapping[TopicPartition, int]):
-    """An offset for each of some partitions."""
-
-    def __init__(self, order: PartitionOrder, offsets: Column) -> None:
-        self.order = order
-        self.offsets = offsets
-
-    def __getitem__(self, key: TopicPartition) -> int:
-        return self.offsets[self.order.index[key]]
+    order: PartitionOrder
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self.order.keys)
@@ -92,6 +87,17 @@ class PartitionEnds(Mapping[TopicPartition, int]):
 
     def __contains__(self, key: object) -> bool:
         return key in self.order.index
+
+
+class PartitionEnds(OrderedPartitions[int]):
+    """An offset for each of some partitions."""
+
+    def __init__(self, order: PartitionOrder, offsets: Column) -> None:
+        self.order = order
+        self.offsets = offsets
+
+    def __getitem__(self, key: TopicPartition) -> int:
+        return self.offsets[self.order.index[key]]
 
     def above(self, other: PartitionEnds) -> list[TopicPartition]:
         """The partitions whose offset is higher than in `other`, which has the same order."""
@@ -108,7 +114,7 @@ class PartitionEnds(Mapping[TopicPartition, int]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class LogsInColumns(Mapping[TopicPartition, PartitionPosition]):
+class LogsInColumns(OrderedPartitions[PartitionPosition]):
     """The positions of a site's logs."""
 
     def __init__(self, order: PartitionOrder, columns: LogColumns) -> None:
@@ -205,15 +211,6 @@ class LogsInColumns(Mapping[TopicPartition, PartitionPosition]):
 
     def __getitem__(self, key: TopicPartition) -> PartitionPosition:
         return self._position(self.order.index[key]) if self._positions is None else self._positions[key]
-
-    def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self.order.keys)
-
-    def __len__(self) -> int:
-        return len(self.order.keys)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.order.index
 
     def items(self) -> ItemsView[TopicPartition, PartitionPosition]:
         """All positions, which are made at the first call."""

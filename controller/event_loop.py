@@ -188,9 +188,9 @@ class ActiveController:
 
     async def _lay_out(self) -> None:
         try:
-            await self._writer.create_missing_parents(self.cluster)
+            await self._writer.prepare_partitions(self.cluster)
         except KazooException as error:
-            raise Deposed(f"parent znodes of topics could not be created: {error!r}") from error
+            raise Deposed(f"the znodes of partitions without a state could not be prepared: {error!r}") from error
 
     async def _serve_and_watch(self) -> None:
         try:

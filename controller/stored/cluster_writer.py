@@ -2,7 +2,8 @@
 
 Facts become steps of a multi that begins with a check of `/controller_epoch`, so that a controller
 which has been replaced without noticing cannot write anything. Facts that exceed one multi are
-split in order; their order lets the next controller finish from every prefix.
+split in order, between facts; their order lets the next controller finish after each of them. (If
+the znode of a partition were stored without its state, the next controller could not create both.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ClusterWriter:
         BadVersionError on the guard means that another controller has taken over; a connection
         error leaves the outcome unknown.
         """
-        steps: list[TransactionStep] = []
+        groups: list[Sequence[TransactionStep]] = []
         topics = dict(before.topics)
         known_zxid = _newest_registration(before, changes)
         for number, change in enumerate(changes, 1):
@@ -53,17 +54,17 @@ class ClusterWriter:
             if isinstance(change, facts.PartitionMoved | facts.ReplicaMoved):
                 continue  # in memory only
             if isinstance(change, facts.LeadershipChanged):
-                steps += _leadership_steps(change, known_zxid)
+                groups.append(_leadership_steps(change, known_zxid))
             else:
-                steps += await self._steps(change, before, topics)
-        for chunk in split_steps(steps):
+                groups.append(await self._steps(change, before, topics))
+        for chunk in split_steps(groups):
             await self.write(chunk)
 
     async def write(self, steps: Sequence[TransactionStep]) -> None:
         """One guarded multi."""
         await self._zookeeper.transaction([self._guard, *steps])
 
-    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
+    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Sequence[TransactionStep]:
         """Steps of one fact. `topics` has the result of the earlier facts, and is updated with this
         one.
         """
@@ -121,14 +122,18 @@ class ClusterWriter:
             else await self._delete_existing([path])
         )
 
-    async def create_missing_parents(self, cluster: Cluster) -> None:
-        """Create the parents of partition states for topics that another tool created while no
-        controller was active.
+    async def prepare_partitions(self, cluster: Cluster) -> None:
+        """Make it possible to store the first states of partitions without one: create the parents
+        of topics that another tool created while no controller was active, and delete the znodes of
+        partitions that have no state below them.
         """
         for topic in cluster.topics.values():
-            if not all(partition in cluster.leaderships for partition in topic.partitions()):
-                for step in await self._missing_parents(topic.name):
-                    await self.write([step])
+            stateless = [partition for partition in topic.partitions() if partition not in cluster.leaderships]
+            if stateless:
+                parents = await self._missing_parents(topic.name)
+                paths = [] if parents else await self._existing(znodes.partition_path(*each) for each in stateless)
+                for chunk in split_steps([[step] for step in [*parents, *map(_deletion, paths)]]):
+                    await self.write(chunk)
 
     async def _missing_parents(self, topic: str) -> list[TransactionStep]:
         path = znodes.partitions_path(topic)
@@ -157,8 +162,16 @@ class ClusterWriter:
         return [*stored, *await self._delete_existing(uncertain)]
 
     async def _delete_existing(self, paths: Sequence[str]) -> list[TransactionStep]:
-        stats = await in_flight(self._zookeeper.exists, paths)
-        return [DeleteNode(path=path) for path, stat in zip(paths, stats, strict=True) if stat is not None]
+        return [_deletion(path) for path in await self._existing(paths)]
+
+    async def _existing(self, paths: Iterable[str]) -> list[str]:
+        asked = list(paths)
+        stats = await in_flight(self._zookeeper.exists, asked)
+        return [path for path, stat in zip(asked, stats, strict=True) if stat is not None]
+
+
+def _deletion(path: str) -> TransactionStep:
+    return DeleteNode(path=path)
 
 
 def _topic_steps(topic: Topic) -> list[TransactionStep]:

@@ -64,6 +64,25 @@ async def test_a_broker_that_never_comes_back_is_given_up_for_every_controller_u
     assert await zookeeper.exists(unregistered_broker_path(2)) is None
 
 
+async def test_a_partition_whose_znode_has_no_state_is_created_by_the_next_controller(
+    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+) -> None:
+    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
+    first = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
+    client = start_client(stack, first, timeout_ms=20_000)
+    await eventually(lambda: broker.live == [1])
+    await create_topic(client, "t", 3)
+    await first.stop()
+    for partition in (1, 2):
+        await zookeeper.delete(znodes.partition_state_path("t", partition))
+    await zookeeper.delete(znodes.partition_path("t", 2))
+    second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))
+    client = start_client(stack, second, timeout_ms=20_000)
+    assert (await create_topic(client, "u")).error_code == ErrorCode.none
+    for partition in range(3):
+        assert await zookeeper.exists(znodes.partition_state_path("t", partition)) is not None
+
+
 @pytest.mark.parametrize(
     "path",
     [znodes.topic_path("t"), znodes.partition_state_path("t", 1), znodes.topic_config_path("t")],

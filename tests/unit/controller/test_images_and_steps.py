@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,14 +104,22 @@ def test_a_raise_and_a_later_election_are_reported_together() -> None:
     assert not image.epoch_raises
 
 
-@given(sizes=st.lists(st.integers(0, 400), max_size=30))
-def test_steps_are_split_in_order_below_the_bound(sizes: list[int]) -> None:
-    steps = [CreateNode(path=f"/{index}", value=bytes(size)) for index, size in enumerate(sizes)]
-    chunks = list(split_steps(steps, bytes_max=1000))
-    assert [step for chunk in chunks for step in chunk] == steps
-    for chunk in chunks:
-        size = sum(STEP_OVERHEAD_BYTES + len(step.path) + len(step.value) for step in chunk)  # type: ignore[union-attr]
-        assert len(chunk) == 1 or size <= 1000
+@given(sizes=st.lists(st.lists(st.integers(0, 400), max_size=4), max_size=15))
+def test_steps_are_split_in_order_below_the_bound(sizes: list[list[int]]) -> None:
+    groups = [
+        [CreateNode(path=f"/{number}/{index}", value=bytes(size)) for index, size in enumerate(group)]
+        for number, group in enumerate(sizes)
+    ]
+    chunks = list(split_steps(groups, bytes_max=1000))
+    assert [step for chunk in chunks for step in chunk] == [step for group in groups for step in group]
+    assert all(len(chunk) == 1 or _bytes_of(chunk) <= 1000 for chunk in chunks)
+    for group in groups:
+        # a group that fits is in one multi
+        assert _bytes_of(group) > 1000 or sum(any(step in chunk for step in group) for chunk in chunks) <= 1
+
+
+def _bytes_of(steps: Sequence[Any]) -> int:
+    return sum(STEP_OVERHEAD_BYTES + len(step.path) + len(step.value) for step in steps)
 
 
 def test_a_setting_out_of_range_is_named() -> None:

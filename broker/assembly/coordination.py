@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.assembly.doors import Doors, SiteMembership
+from broker.authentication.delegation_tokens import read_token_secret
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.coordination.internal_log import InternalLog
 from broker.coordination.registration_check import RegistrationCheck
@@ -90,7 +91,11 @@ class Coordination:
             self.groups,
             self.transactions,
             clock,
-            SiteAccess(image, has_authorizer=bool(settings.authorizer_class)),
+            SiteAccess(
+                image,
+                has_authorizer=bool(settings.authorizer_class),
+                has_tokens=bool(read_token_secret(settings.properties)),
+            ),
         )
         self.handover = GroupHandover(image, self.groups)
         self.hanging = HangingTransactions(replicas, self.markers)

@@ -108,7 +108,7 @@ class Serving:
             role_moves=RoleMoves(cluster, self._forwarded_writes, doors.clock),
             site_metadata=MetadataCache(is_merged=False),
             suspected_brokers=suspected_brokers,
-            token_requests=TokenRequests(self._tokens, controller),
+            token_requests=TokenRequests(self._tokens, controller, self._active_site, self.authorizer),
             topic_change_reports=self._topic_change_reports,
             topic_creator=self.topic_creator,
             transaction_admission=coordination.admission,

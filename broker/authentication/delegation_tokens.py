@@ -18,6 +18,7 @@ from wire.rules.delegation_tokens import (
     FORMER_SECRET_KEY,
     SECRET_KEY,
     DelegationToken,
+    secret_check,
     token_hmac,
     token_password,
 )
@@ -66,6 +67,11 @@ class DelegationTokens:
         key.
         """
         return hmac.digest(self._secret.encode(), purpose, "sha256") if self._secret else None
+
+    @property
+    def secret_check(self) -> int:
+        """One byte of a hash of the secret, by which sites are compared."""
+        return secret_check(self._secret)
 
     def by_hmac(self, token: bytes) -> DelegationToken | None:
         """The token with this HMAC."""

@@ -17,28 +17,32 @@ from wire.rules.access_digests import (
     ACLS,
     GROUP_CONFIGS,
     QUOTAS,
+    TOKENS,
     TOPIC_CONFIGS,
     USERS,
     AccessDigests,
     acls_digest,
     group_configs_digest,
     quotas_digest,
+    tokens_digest,
     topic_configs_digest,
     users_digest,
 )
 from wire.rules.acls import Acl
 from wire.rules.links import SiteRole, carries_group, carries_topic, role_of
 from wire.rules.topic_configs import TOPIC_CONFIGS as TOPIC_DEFINITIONS
+from wire.znodes.token_znodes import encode_token
 
 
 class SiteAccess:
     """The digests of one broker's site. Without an authorizer a broker shows neither ACLs nor SCRAM
-    users, so there is nothing to carry.
+    users nor delegation tokens, so there is nothing to carry.
     """
 
-    def __init__(self, image: Callable[[], ClusterImage], *, has_authorizer: bool) -> None:
+    def __init__(self, image: Callable[[], ClusterImage], *, has_authorizer: bool, has_tokens: bool = False) -> None:
         self._image = image
         self._has_authorizer = has_authorizer
+        self._has_tokens = has_authorizer and has_tokens
         self._digested: dict[str, tuple[ClusterImage, AccessDigests]] = {}
 
     def fenced_digests(self, link: LinkRecord) -> AccessDigests | None:
@@ -70,6 +74,10 @@ class SiteAccess:
                 for name, credentials in image.scram_users.items()
                 for mechanism, credential in credentials.items()
             )
+        if self._has_tokens:
+            found[TOKENS] = tokens_digest(
+                (token_id, encode_token(token).decode()) for token_id, token in image.delegation_tokens.items()
+            )
         return found
 
 
@@ -87,6 +95,7 @@ def _has_same_rules(known: ClusterImage, image: ClusterImage) -> bool:
         known.acls is image.acls
         and known.scram_users is image.scram_users
         and known.quotas is image.quotas
+        and known.delegation_tokens is image.delegation_tokens
         and known.topics is image.topics
         and known.group_configs is image.group_configs
     )

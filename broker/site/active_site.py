@@ -30,9 +30,11 @@ from wire.client.client_errors import KafkaClientError, UnsupportedApi
 from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
 from wire.client.connection import Connection, ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
+from wire.client.requests.answer_checks import check_outcome
 from wire.client.requests.broker_requests import METADATA, request_metadata
 from wire.control.cluster_pb2 import BrokerInfo
 from wire.protocol import schemas
+from wire.protocol.messages.delegation_token_messages import CLIENT_TOKEN_REQUEST
 from wire.rules.links import other_site
 
 log = get_logger(__name__)
@@ -98,6 +100,30 @@ class ActiveSite:
         if context.is_forwarded:
             return None
         return await self._is_forwarded(site_brokers(image, site), context, request, timeout_ms)
+
+    async def ask_about_tokens(
+        self, image: ClusterImage, site: str, context: RequestContext, request: Any
+    ) -> Any | None:
+        """The site's answer to a client's request about delegation tokens, which depends on the
+        client's principal; None when no broker there answers in time.
+        """
+        key, version = context.api_key, context.api_version
+
+        async def ask(connection: Connection) -> Any:
+            asked = {
+                "principal_type": context.principal.type,
+                "principal_name": context.principal.name,
+                "client_address": context.client_address,
+                "request_key": key,
+                "request_version": version,
+                "request": schemas.encode(request),
+            }
+            answer = await connection.call(CLIENT_TOKEN_REQUEST, asked)
+            check_outcome(answer, connection, CLIENT_TOKEN_REQUEST)
+            with connection.trusting():
+                return schemas.decode(schemas.response_type(key, version), answer.response)
+
+        return await self._first_answer(site_brokers(image, site), key, ask, TIMEOUT_MS)
 
     async def topics_of(
         self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float

@@ -1,5 +1,5 @@
-"""Requests about ACLs, quotas and SCRAM users that reach a standby from software other than
-Antipode's: the active site answers them.
+"""Requests about ACLs, quotas, SCRAM users and delegation tokens that reach a standby from software
+other than Antipode's: the active site answers them.
 
 Clients see the brokers of both sites as one cluster, and Kafka's tools send these requests to any
 of them. A mirror carries the active site's rules to the standby, never the other way: a change that
@@ -7,7 +7,8 @@ one of these tools made at the standby would be acknowledged, would hold at the 
 the mirror might undo it. Antipode's own tools and mirrors name the site, so they change the site
 that they ask.
 
-Callers: the handlers of requests that create, alter, delete and describe these rules.
+Callers: the handlers of requests that create, alter, delete and describe these rules; those about
+tokens by `broker/handlers/tokens/token_requests.py`.
 """
 
 from __future__ import annotations
@@ -49,11 +50,16 @@ def followed_site(image: ClusterImage) -> str | None:
     return next(iter(sites)) if len(sites) == 1 and image.site not in sites else None
 
 
+def followed_by(image: ClusterImage, context: RequestContext) -> str | None:
+    """The site that must answer this request instead of this one; None without such a site."""
+    return None if context.is_own_tool or context.is_forwarded else followed_site(image)
+
+
 async def ask_followed_site(
     active_site: ActiveSite, image: ClusterImage, context: RequestContext, request: Any, rules: Rules
 ) -> Followed:
     """Hand the request about these rules on if another site must answer it."""
-    site = None if context.is_own_tool or context.is_forwarded else followed_site(image)
+    site = followed_by(image, context)
     if site is None:
         return Followed()
     answer = await active_site.ask_site(image, site, context, request)

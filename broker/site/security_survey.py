@@ -1,9 +1,9 @@
 """The settings that decide about logins and rights at a broker's site, without any secret: the
 checks of a link compare them with the other site's (`dr/links/core/security_checks.py`).
 
-Of a PLAIN user's password the survey has one byte of a hash. Another password has another byte in
-255 of 256 cases, and a reader of any number of surveys learns no more than this byte: 1 of 256
-guessed passwords still fits.
+Of a PLAIN user's password, and of the secret key of delegation tokens, the survey has one byte of a
+hash. Another password has another byte in 255 of 256 cases, and a reader of any number of surveys
+learns no more than this byte: 1 of 256 guessed passwords still fits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.authentication.core.sasl_mechanisms import OAUTHBEARER
+from broker.authentication.delegation_tokens import read_token_secret
 from broker.authentication.listener_security import MAPPING_RULES, ListenerSecurity
 from broker.authentication.sasl_offers import ENABLED, of_mechanism, plain_passwords
 from broker.metadata.core.cluster_image import ClusterImage
@@ -26,6 +27,7 @@ from wire.access.settings import load_control_settings
 from wire.control import site_pb2 as site
 from wire.identity.token_checks import AUDIENCE, ISSUER, NAME_CLAIM, SCOPE_CLAIM, SCOPES
 from wire.rules.acls import Acl
+from wire.rules.delegation_tokens import secret_check
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -46,6 +48,7 @@ def security_survey(settings: BrokerSettings, image: ClusterImage) -> site.Secur
     users |= {
         f"PLAIN {user}" for listener in listeners if listener.is_sasl for user in plain_passwords(listener.properties)
     }
+    secret = read_token_secret(settings.properties)
     return site.SecuritySurvey(
         has_authorizer=bool(settings.authorizer_class),
         super_users=settings.super_users,
@@ -53,6 +56,7 @@ def security_survey(settings: BrokerSettings, image: ClusterImage) -> site.Secur
         acls=_acls(image),
         listeners=[_listener(listener, hosts.get(listener.name, "")) for listener in listeners],
         delegation_tokens=len(image.delegation_tokens),
+        delegation_token_secret=secret_check(secret) if secret else None,
         control_certificate_ends_at_ms=_control_certificate_ends_at_ms(settings.properties),
     )
 

@@ -1,21 +1,32 @@
-"""The three parts of a site's access rules (ACLs, SCRAM users, client quotas), each read and
-written in one form: a value for each identity. `access_sync.py` compares them at both sites.
+"""The four parts of a site's access rules (ACLs, SCRAM users, client quotas, delegation tokens),
+each read and written in one form: a value for each identity. `access_sync.py` compares them at both
+sites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from mirror.link.link_watch import LinkView
-from wire.client.client_errors import BrokerError
+from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.requests.answer_checks import check_outcome, controller_connection
+from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS
-from wire.rules.access_digests import ACLS, QUOTAS, USERS, acls_digest, quotas_digest, users_digest
+from wire.rules.access_digests import (
+    ACLS,
+    QUOTAS,
+    TOKENS,
+    USERS,
+    acls_digest,
+    quotas_digest,
+    tokens_digest,
+    users_digest,
+)
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.client_quotas import QuotaEntity, quota_entity
 from wire.rules.principals import USER
@@ -27,6 +38,16 @@ Identity = TypeVar("Identity")
 Value = TypeVar("Value")
 UserMechanism = tuple[str, str]
 QuotaName = tuple[QuotaEntity, str]
+TokenName = tuple[str, str]
+"""The id of a delegation token, and its owner."""
+Rules = Mapping[Identity, Value]
+
+
+class RulesOfBoth(NamedTuple, Generic[Identity, Value]):
+    """The rules of the link's two sites."""
+
+    source: Rules[Identity, Value]
+    target: Rules[Identity, Value]
 
 
 class AccessPart(Protocol, Generic[Identity, Value]):
@@ -35,8 +56,11 @@ class AccessPart(Protocol, Generic[Identity, Value]):
     name: str
     """One of the parts in `wire/rules/access_digests.py`."""
 
-    async def read(self, client: KafkaClient) -> Mapping[Identity, Value] | None:
-        """All rules of a site; None if it has no authorizer, without which it shows none."""
+    async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[Identity, Value] | None:
+        """All rules of both sites; None if there is nothing to carry because of the sites'
+        settings. KafkaClientError if only one site has an authorizer: without one a site shows no
+        rules.
+        """
         ...
 
     async def write(
@@ -61,8 +85,11 @@ class AclsPart:
 
     name = ACLS
 
-    async def read(self, client: KafkaClient) -> Mapping[Acl, None] | None:
+    async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[Acl, None] | None:
         """All ACLs."""
+        return await _where_authorizers_are(self._read, source, target)
+
+    async def _read(self, client: KafkaClient) -> Mapping[Acl, None] | None:
         try:
             return dict.fromkeys(await describe_acls(client, AclFilter()))
         except BrokerError as error:
@@ -93,8 +120,11 @@ class UsersPart:
     def __init__(self, link: Callable[[], LinkView]) -> None:
         self._link = link
 
-    async def read(self, client: KafkaClient) -> Mapping[UserMechanism, str] | None:
+    async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[UserMechanism, str] | None:
         """All credentials."""
+        return await _where_authorizers_are(self._read, source, target)
+
+    async def _read(self, client: KafkaClient) -> Mapping[UserMechanism, str] | None:
         try:
             answer = await self._ask(client, ())
         except BrokerError as error:
@@ -133,8 +163,11 @@ class QuotasPart:
 
     name = QUOTAS
 
-    async def read(self, client: KafkaClient) -> Mapping[QuotaName, float]:
+    async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[QuotaName, float]:
         """All quotas."""
+        return RulesOfBoth(await self._read(source), await self._read(target))
+
+    async def _read(self, client: KafkaClient) -> Mapping[QuotaName, float]:
         connection = await controller_connection(client)
         answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": (), "strict": False})
         check_outcome(answer, connection, DESCRIBE_CLIENT_QUOTAS)
@@ -169,6 +202,71 @@ class QuotasPart:
     def digest(self, rules: Mapping[QuotaName, float]) -> str:
         """The digest of quotas."""
         return quotas_digest((entity, key, value) for (entity, key), value in rules.items())
+
+
+class TokensPart:
+    """The delegation tokens: each one's document as ZooKeeper stores it. They hold at both sites if
+    both derive HMACs from the same secret key; otherwise none is carried, and `links check` names
+    the difference.
+    """
+
+    name = TOKENS
+
+    def __init__(self, link: Callable[[], LinkView]) -> None:
+        self._link = link
+
+    async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[TokenName, str] | None:
+        """All tokens; None where they could not hold at the target."""
+        try:
+            theirs, actual = await self._ask(source, ()), await self._ask(target, ())
+        except UnsupportedApi:  # a site of an earlier release
+            return None
+        except BrokerError as error:
+            if error.code in (ErrorCode.security_disabled, ErrorCode.delegation_token_auth_disabled):
+                return None
+            raise
+        if theirs.secret_check != actual.secret_check:
+            return None
+        return RulesOfBoth(_documents(theirs), _documents(actual))
+
+    async def write(
+        self, client: KafkaClient, to_set: Mapping[TokenName, str], to_remove: Collection[TokenName]
+    ) -> None:
+        """Set and remove tokens."""
+        written: dict[TokenName, str | None] = {**to_set, **dict.fromkeys(to_remove)}
+        entries = ({"token_id": token_id, "document": document} for (token_id, _), document in sorted(written.items()))
+        await self._ask(client, tuple(entries))
+
+    def principal(self, identity: TokenName) -> str:
+        """The owner, as which clients log in by the token."""
+        return identity[1]
+
+    def digest(self, rules: Mapping[TokenName, str]) -> str:
+        """The digest of tokens."""
+        return tokens_digest((token_id, document) for (token_id, _), document in rules.items())
+
+    async def _ask(self, client: KafkaClient, tokens: tuple[Mapping[str, Any], ...]) -> Any:
+        connection, record = await controller_connection(client), self._link()
+        request = {"link": record.name, "link_epoch": record.epoch, "tokens": tokens}
+        answer = await connection.call(DELEGATION_TOKENS, request)
+        check_outcome(answer, connection, DELEGATION_TOKENS)
+        return answer
+
+
+def _documents(answer: Any) -> dict[TokenName, str]:
+    return {(token.token_id, token.owner): token.document for token in answer.tokens}
+
+
+async def _where_authorizers_are(
+    read: Callable[[KafkaClient], Awaitable[Rules[Identity, Value] | None]], source: KafkaClient, target: KafkaClient
+) -> RulesOfBoth[Identity, Value] | None:
+    theirs, actual = await read(source), await read(target)
+    if theirs is None and actual is None:
+        return None
+    if theirs is None or actual is None:
+        end = "source" if theirs is None else "standby"
+        raise KafkaClientError(f"the {end} has no authorizer, the other site has one")
+    return RulesOfBoth(theirs, actual)
 
 
 def _check_authorizer_is_missing(error: BrokerError) -> None:

@@ -1,5 +1,5 @@
-"""Keeps the ACLs, SCRAM users and client quotas of an exact link's target like those of its source,
-so that after a failover the same principals may log in and do the same things.
+"""Keeps the ACLs, SCRAM users, client quotas and delegation tokens of an exact link's target like
+those of its source, so that after a failover the same principals may log in and do the same things.
 
 All rules are mirrored, for every resource, because one missing ACL can lock an application out.
 The mirror removes a rule at the target that the source has removed, also if no mirror ran at that
@@ -24,7 +24,7 @@ from mirror.link.core.link_roles import LinkRole
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import AgentsUnreachable
 from mirror.link.round_pauses import pause_between_rounds
-from mirror.topics.access_parts import AccessPart, AclsPart, QuotasPart, UsersPart
+from mirror.topics.access_parts import AccessPart, AclsPart, QuotasPart, TokensPart, UsersPart
 from mirror.topics.core.access_changes import access_changes
 from mirror.topics.shared_access import SharedAccessKeys, SharedAccessPort, TooManyRules
 from runtime.clock import Clock
@@ -38,7 +38,7 @@ _log = get_logger("mirror.access")
 
 
 class AccessSync:
-    """The task that carries ACLs, users and quotas."""
+    """The task that carries ACLs, users, quotas and delegation tokens."""
 
     def __init__(
         self,
@@ -57,7 +57,12 @@ class AccessSync:
         self._clock = clock
         self._interval_ms = interval_ms
         self._excluded_principals = excluded_principals
-        self._parts: tuple[AccessPart[Any, Any], ...] = (AclsPart(), UsersPart(lambda: link.view), QuotasPart())
+        self._parts: tuple[AccessPart[Any, Any], ...] = (
+            AclsPart(),
+            UsersPart(lambda: link.view),
+            QuotasPart(),
+            TokensPart(lambda: link.view),
+        )
         self._shared = SharedAccessKeys(shared)
         # The keys of each part's rules as this daemon has carried them; the agents may not have
         # stored the last ones.
@@ -114,13 +119,13 @@ class AccessSync:
         return {part.name: "" for part in self._parts}
 
     async def _carry(self, part: AccessPart[Any, Any], *, epoch: int) -> str | None:
-        """Returns the digest of the source's rules, None if neither site has an authorizer."""
-        theirs, actual = await part.read(self._source), await part.read(self._target)
-        if theirs is None and actual is None:
+        """Returns the digest of the source's rules; None if the sites' settings leave nothing to
+        carry.
+        """
+        found = await part.read(self._source, self._target)
+        if found is None:
             return None
-        if theirs is None or actual is None:
-            end = "source" if theirs is None else "standby"
-            raise KafkaClientError(f"the {end} has no authorizer, the other site has one")
+        theirs, actual = found
         # Excluded at both ends: what was carried before the exclusion is not removed by it.
         wanted, present = self._not_excluded(part, theirs), self._not_excluded(part, actual)
         shared = self._shared.of(part.name) | self._carried_keys.get(part.name, frozenset())

@@ -27,6 +27,7 @@ from wire.client.requests.broker_requests import OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.security import load_security, secured
 from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR
+from wire.protocol.messages.delegation_token_messages import CLIENT_TOKEN_REQUEST, DELEGATION_TOKENS
 from wire.protocol.messages.link_messages import LINK_PROGRESS
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS
@@ -167,6 +168,15 @@ async def refused_at_the_standby(writer: KafkaClient, standby: FullSite, ids: Ma
             "added": (),
         },
         SCRAM_USERS: {"link": OTHER_LINK, "link_epoch": 1, "users": ()},
+        DELEGATION_TOKENS: {"link": OTHER_LINK, "link_epoch": 1, "tokens": ()},
+        CLIENT_TOKEN_REQUEST: {
+            "principal_type": "User",
+            "principal_name": "admin",
+            "client_address": "127.0.0.1:1",
+            "request_key": 41,
+            "request_version": 3,
+            "request": b"",
+        },
         QUARANTINE: {"action": LIST, "name": "", "position": 0},
     }
     for api_key, values in attempts.items():

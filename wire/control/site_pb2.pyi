@@ -128,7 +128,7 @@ class SurveyLinkReply(_message.Message):
     def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ..., security: _Optional[_Union[SecuritySurvey, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SecuritySurvey(_message.Message):
-    __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens", "control_certificate_ends_at_ms")
+    __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens", "control_certificate_ends_at_ms", "delegation_token_secret")
     HAS_AUTHORIZER_FIELD_NUMBER: _ClassVar[int]
     SUPER_USERS_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class SecuritySurvey(_message.Message):
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     DELEGATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_CERTIFICATE_ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_TOKEN_SECRET_FIELD_NUMBER: _ClassVar[int]
     has_authorizer: bool
     super_users: _containers.RepeatedScalarFieldContainer[str]
     users: _containers.RepeatedScalarFieldContainer[str]
@@ -143,7 +144,8 @@ class SecuritySurvey(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[ListenerSurvey]
     delegation_tokens: int
     control_certificate_ends_at_ms: int
-    def __init__(self, has_authorizer: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[PrincipalAcls, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerSurvey, _Mapping]]] = ..., delegation_tokens: _Optional[int] = ..., control_certificate_ends_at_ms: _Optional[int] = ...) -> None: ...
+    delegation_token_secret: int
+    def __init__(self, has_authorizer: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[PrincipalAcls, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerSurvey, _Mapping]]] = ..., delegation_tokens: _Optional[int] = ..., control_certificate_ends_at_ms: _Optional[int] = ..., delegation_token_secret: _Optional[int] = ...) -> None: ...
 
 class PrincipalAcls(_message.Message):
     __slots__ = ("principal", "acls")

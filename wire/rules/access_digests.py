@@ -1,5 +1,5 @@
 """Digests of what operators set at a site and the mirror carries: ACLs, SCRAM users, client quotas,
-and the configs of topics and groups, each part by itself.
+delegation tokens, and the configs of topics and groups, each part by itself.
 
 The broker of an active site and the mirror that has read the rules there compute the same digest
 from the same rules. A planned move compares both, so it knows that the standby has every change,
@@ -19,6 +19,7 @@ from wire.rules.topic_configs import COPY_BEGINS
 ACLS: Final = "ACLs"
 USERS: Final = "SCRAM users"
 QUOTAS: Final = "quotas"
+TOKENS: Final = "delegation tokens"
 TOPIC_CONFIGS: Final = "topic configs"
 GROUP_CONFIGS: Final = "group configs"
 """The names of the parts, as messages name them."""
@@ -28,8 +29,8 @@ KEY_BYTES: Final = 8
 
 AccessDigests = Mapping[str, str]
 """A digest for each part that a site has, or that a mirror carries. A site without an authorizer
-has neither ACLs nor SCRAM users. An empty digest, which equals no other: the part is not carried
-yet.
+has neither ACLs nor SCRAM users nor tokens. An empty digest, which equals no other: the part is not
+carried yet.
 """
 
 ScramCredential = tuple[str, str, str]
@@ -49,6 +50,11 @@ def users_digest(credentials: Iterable[ScramCredential]) -> str:
 def quotas_digest(quotas: Iterable[Quota]) -> str:
     """The digest of a site's client quotas in any order."""
     return _digest((entity, key, float(value)) for entity, key, value in quotas)
+
+
+def tokens_digest(tokens: Iterable[tuple[str, str]]) -> str:
+    """The digest of a site's delegation tokens in any order: id, and document of ZooKeeper."""
+    return _digest(tokens)
 
 
 def topic_configs_digest(configs: Mapping[str, Mapping[str, str]]) -> str:
@@ -73,7 +79,7 @@ def _configs_digest(configs: Mapping[str, Mapping[str, str]]) -> str:
 
 def rule_key(part: str, identity: object) -> bytes:
     """A key of KEY_BYTES bytes of one rule, without the value that it gives: an ACL, a user with a
-    mechanism, or an entity with the name of its quota.
+    mechanism, an entity with the name of its quota, or the id of a token with its owner.
     """
     if isinstance(identity, Acl):
         identity = (tuple(map(_plain, identity.pattern)), tuple(map(_plain, identity.entry)))

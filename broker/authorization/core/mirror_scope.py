@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
+from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
@@ -36,6 +37,7 @@ CLAIMING_APIS: Final = frozenset(
         MIRROR_TRANSACTIONAL_IDS,
         QUARANTINE_RECORDS,
         SCRAM_USERS,
+        DELEGATION_TOKENS,
     }
 )
 """Private requests in the name of a link."""

@@ -2,8 +2,8 @@
 writes them at the standby.
 
 Behaviour: only with an authorizer, and for a principal with ClusterAction: the response contains
-the stored credentials. Written through the standby's controller, only at the link's epoch and only
-while the site is the link's standby. Versions: 0.
+the stored credentials. Written with Alter on the cluster through the standby's controller, only at
+the link's epoch and only while the site is the link's standby. Versions: 0.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
+from broker.handlers.links.standby_rules import standby_refusal
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import LinkRole
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -34,12 +34,12 @@ class Doors(Struct, frozen=True, kw_only=True):
     controller: ControllerClient
 
 
-async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ScramUsers request."""
     if not doors.authorizer.is_enabled:
         return _answer(ErrorCode.security_disabled, "SCRAM users are shown only where there is an authorizer")
     if request.users:
-        return await _write(doors, request)
+        return await _write(doors, context, request)
     stored = tuple(
         ScramUserStored(name=name, mechanism=mechanism, credential=credential)
         for name, credentials in sorted(doors.cluster.image.scram_users.items())
@@ -48,15 +48,10 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     return _answer(users=stored)
 
 
-async def _write(doors: Doors, request: Any) -> ScramUsersResponse:
-    image = doors.cluster.image
-    link = image.links.get(request.link)
-    if link is None or request.link_epoch > link.epoch:
-        return _answer(ErrorCode.unknown_leader_epoch)
-    if request.link_epoch < link.epoch:
-        return _answer(ErrorCode.fenced_leader_epoch)
-    if image.role_in(link) is not LinkRole.PASSIVE:
-        return _answer(ErrorCode.policy_violation, f"this site is not the standby of link {link.name}")
+async def _write(doors: Doors, context: RequestContext, request: Any) -> ScramUsersResponse:
+    refusal, message = standby_refusal(doors.authorizer, doors.cluster.image, context, request.link, request.link_epoch)
+    if refusal is not ErrorCode.none:
+        return _answer(refusal, message)
     changes: dict[str, pb.ScramUserChange] = {}
     for user in request.users:
         change = changes.setdefault(user.name, pb.ScramUserChange(name=user.name))

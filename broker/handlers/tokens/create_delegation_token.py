@@ -42,7 +42,13 @@ class Doors(Struct, frozen=True, kw_only=True):
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
-    """Answer a CreateDelegationToken request."""
+    """Answer a CreateDelegationToken request, or hand it on."""
+    followed = await doors.token_requests.ask_active_site(request, context)
+    return followed or await answer(request, context, doors)
+
+
+async def answer(request: Any, context: RequestContext, doors: Doors) -> Any:
+    """Make a token of this site."""
     requester = context.principal
     named = getattr(request, "owner_principal_type", None), getattr(request, "owner_principal_name", None)
     owner = Principal(named[0], named[1]) if named[0] and named[1] else requester

@@ -36,7 +36,13 @@ class Doors(Struct, frozen=True, kw_only=True):
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
-    """Answer a DescribeDelegationToken request."""
+    """Answer a DescribeDelegationToken request, or hand it on."""
+    followed = await doors.token_requests.ask_active_site(request, context)
+    return followed or await answer(request, context, doors)
+
+
+async def answer(request: Any, context: RequestContext, doors: Doors) -> Any:
+    """The tokens of this site."""
     build, error = builder(API_KEY, context.api_version), doors.token_requests.refusal(context)
     if error is not ErrorCode.none:
         return build.response(error_code=error, tokens=())

@@ -34,7 +34,13 @@ class Doors(Struct, frozen=True, kw_only=True):
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
-    """Answer an ExpireDelegationToken request."""
+    """Answer an ExpireDelegationToken request, or hand it on."""
+    followed = await doors.token_requests.ask_active_site(request, context)
+    return followed or await answer(request, context, doors)
+
+
+async def answer(request: Any, context: RequestContext, doors: Doors) -> Any:
+    """Set the expiry of a token of this site, or remove it."""
     expires_at_ms, error = NO_TIME, doors.token_requests.refusal(context)
     if error is ErrorCode.none:
         now_ms = doors.clock.now_ms()

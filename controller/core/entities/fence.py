@@ -1,5 +1,5 @@
-"""Refuses changes of ACLs, SCRAM users, client quotas and group configs while this site is fenced
-for a move.
+"""Refuses changes of ACLs, SCRAM users, client quotas, delegation tokens and group configs while
+this site is fenced for a move.
 
 They belong to the whole site and follow its links. A change after the fence could miss the last
 round of the mirror, and the promoted site would lack it. Writes of another tool to ZooKeeper itself

@@ -1,7 +1,8 @@
 """Decides changes of delegation tokens, which a broker requests or another tool has written to
 ZooKeeper. A refused token does not affect the others of its request. Brokers check the rights to a
 token (`broker/authentication/core/token_rules.py`). The controller refuses to renew a token that
-was removed meanwhile, so that an expired token never returns.
+was removed meanwhile, so that an expired token never returns. Tokens that have expired are removed
+under a fence, too: no login by them succeeds at either site.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entities.fence import fence_refusal
 from controller.core.entity_commands import AlterDelegationTokens, DelegationTokensRead, RemoveExpiredTokens
 from controller.core.state import facts
+from wire.rules.access_digests import TOKENS
 from wire.rules.delegation_tokens import DelegationToken
 
 
@@ -29,6 +32,10 @@ def consider(draft: Draft, command: AlterDelegationTokens | DelegationTokensRead
                 _replace(draft, token_id, None, must_store=True)
             return f"{len(expired)} delegation tokens have expired"
         case AlterDelegationTokens():
+            if refusal := fence_refusal(draft.cluster, TOKENS):
+                outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refusal)
+                draft.quota_reply += [outcome] * len(command.changes)
+                return "a change of delegation tokens was refused: the site is fenced"
             for change in command.changes:
                 if not change.is_new and change.token_id not in known:
                     draft.quota_reply.append(QuotaOutcome(error=ErrorCode.delegation_token_not_found))

@@ -2,8 +2,8 @@
 standby: users, ACLs, super users, listeners, certificates. Pure.
 
 A survey comes from one broker of each site and contains no secret
-(`broker/site/security_survey.py`). Of passwords of PLAIN it has one byte of a hash, so that 1 of
-256 differences is not seen.
+(`broker/site/security_survey.py`). Of passwords of PLAIN, and of the secret key of delegation
+tokens, it has one byte of a hash, so that 1 of 256 differences is not seen.
 """
 
 from __future__ import annotations
@@ -30,11 +30,8 @@ def security_checks(
         *_user_problems(active, standby, target, is_made=is_made),
         *_password_problems(active, standby, target),
         *_acl_problems(active, standby, target, carried=not is_made),
+        *_token_problems(active, standby, sites),
     ]
-    if active.delegation_tokens:
-        problems.append(
-            f"{active.delegation_tokens} delegation tokens exist only at {source}: create new ones after a failover"
-        )
     return [
         *warned("principals", problems, otherwise=f"{target} has the users, ACLs and super users of {source}"),
         *warned(
@@ -96,3 +93,23 @@ def _acl_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, 
     missing = {found.principal: len(set(found.acls) - there.get(found.principal, set())) for found in active.acls}
     lacking = [f"{principal} ({count})" for principal, count in missing.items() if count]
     return [f"ACLs are missing at {target}, by principal: {named(lacking)}"] if lacking else []
+
+
+def _token_problems(active: SecuritySurvey, standby: SecuritySurvey, sites: tuple[str, str]) -> list[str]:
+    source, target = sites
+    count = active.delegation_tokens
+    own, there = (
+        found.delegation_token_secret if found.HasField("delegation_token_secret") else None
+        for found in (active, standby)
+    )
+    if own is None and not count:
+        return []
+    tokens = f"{count} delegation tokens of {source}" if count else f"delegation tokens of {source}"
+    if own is None or there is None:
+        without = source if own is None else target
+        return [f"{tokens} do not hold at {target}: the brokers of {without} have no delegation.token.secret.key"]
+    if own != there:
+        return [f"{tokens} do not hold at {target}, whose brokers have another delegation.token.secret.key"]
+    if not (active.has_authorizer and standby.has_authorizer):
+        return [f"{tokens} do not hold at {target}: without an authorizer at both sites, a mirror carries none"]
+    return []

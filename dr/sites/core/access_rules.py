@@ -1,5 +1,5 @@
-"""Access rules (ACLs, SCRAM users, client quotas) and configs (of topics and groups) in a failover:
-what the target lacks of them, and their part of the account.
+"""Access rules (ACLs, SCRAM users, client quotas, delegation tokens) and configs (of topics and
+groups) in a failover: what the target lacks of them, and their part of the account.
 
 The mirror carries them separately from the records, at intervals of its own. Under the fence the
 source's brokers give digests of them, and the mirror reports the digests of what it has carried. A
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.protocol.ids import UNKNOWN
-from wire.rules.access_digests import ACLS, GROUP_CONFIGS, QUOTAS, TOPIC_CONFIGS, USERS
+from wire.rules.access_digests import ACLS, GROUP_CONFIGS, QUOTAS, TOKENS, TOPIC_CONFIGS, USERS
 
 ACCESS_PARTS = (ACLS, USERS, QUOTAS)
-PARTS = (*ACCESS_PARTS, TOPIC_CONFIGS, GROUP_CONFIGS)
+PARTS = (*ACCESS_PARTS, TOKENS, TOPIC_CONFIGS, GROUP_CONFIGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""ACLs and quotas of one real site carried to another one, as the mirror of an exact link does
-it.
+"""ACLs, users, quotas and delegation tokens of one real site carried to another one, as the mirror
+of an exact link does it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.rules.access_digests import ACLS
+from wire.rules.access_digests import ACLS, TOKENS, tokens_digest
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -37,12 +37,18 @@ from wire.rules.acls import (
     ResourceType,
 )
 from wire.rules.client_quotas import USER, QuotaEntity, entity_message
+from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.principals import Principal
 from wire.znodes.layout import link_path
 from wire.znodes.link_znodes import encode_link
+from wire.znodes.token_znodes import encode_token, token_message
 
 pytestmark = pytest.mark.integration
 
 ALICE: QuotaEntity = ((USER, "alice"),)
+OWNER = Principal("User", "alice")
+NEVER_MS = 4_000_000_000_000
+TOKEN = DelegationToken("of-alice", OWNER, OWNER, (Principal("User", "bob"),), 1, NEVER_MS, NEVER_MS + 1)
 
 
 def acl(name: str, who: str = "alice", kind: ResourceType = ResourceType.TOPIC) -> Acl:
@@ -56,6 +62,14 @@ async def start(zookeeper: ZooKeeperProcess, directory: Path, **properties: str)
     return broker
 
 
+async def make_standby(site: SiteBroker) -> None:
+    """Store a link whose standby the site is."""
+    record = LinkRecord(name="a-b", epoch=1, source_site="x", target_site="a", active_site="x", mode="exact")
+    record.phase = LinkPhase.MIRRORING
+    await site.zookeeper.create(link_path("a-b"), encode_link(record))
+    await site.broker.cluster.wait_for(lambda image: "a-b" in image.links, timeout_ms=10_000)
+
+
 async def set_quota(site: SiteBroker, value: float | None) -> None:
     change = pb.QuotaChange(entity=entity_message(ALICE))
     if value is None:
@@ -63,6 +77,11 @@ async def set_quota(site: SiteBroker, value: float | None) -> None:
     else:
         change.set["producer_byte_rate"] = value
     await site.broker.controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
+
+
+async def set_token(site: SiteBroker, token_id: str, token: DelegationToken | None) -> None:
+    change = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=True)
+    await site.broker.controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[change]))
 
 
 def sync(
@@ -90,10 +109,7 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
     authorizer = {"authorizer_class_name": "antipode.AclAuthorizer"}
     a, b = [await start(zookeeper_server, tmp_path / name, **authorizer) for name in "ab"]
     link = SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1)
-    record = LinkRecord(name="a-b", epoch=1, source_site="x", target_site="a", active_site="x", mode="exact")
-    record.phase = LinkPhase.MIRRORING
-    await b.zookeeper.create(link_path("a-b"), encode_link(record))
-    await b.broker.cluster.wait_for(lambda image: "a-b" in image.links, timeout_ms=10_000)
+    await make_standby(b)
     try:
         async with (
             KafkaClient(a.bootstrap, site_local=True) as source,
@@ -132,8 +148,6 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
             await access.round()
             assert await describe_acls(target, AclFilter()) == {carried, standbys}, "another daemon removes it"
             assert b.broker.cluster.image.quotas == {}
-            await access.round()
-            assert access.problems == {}
             await asyncio.to_thread(remove_user, a.bootstrap, "alice")
             await access.round()
             assert b.broker.cluster.image.scram_users.keys() == {"standby-only"}
@@ -148,6 +162,46 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
     finally:
         await a.stop()
         await b.stop()
+
+
+async def test_tokens_follow_where_both_sites_have_the_same_secret_and_stop_no_move_elsewhere(
+    zookeeper_server: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    authorizer = {"authorizer_class_name": "antipode.AclAuthorizer"}
+    secrets = {"a": "of both", "b": "of both", "c": "another one", "d": ""}
+    a, b, *others = [
+        await start(zookeeper_server, tmp_path / name, **authorizer, delegation_token_secret_key=secret)
+        for name, secret in secrets.items()
+    ]
+    await make_standby(b)
+    link = SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1)
+    try:
+        async with (
+            KafkaClient(a.bootstrap, site_local=True) as source,
+            KafkaClient(b.bootstrap, site_local=True) as target,
+        ):
+            access = sync(source, target, link)
+            await set_token(a, "x", TOKEN._replace(token_id="x", owner=Principal("User", "local-admin")))
+            for wanted in (TOKEN, TOKEN._replace(expires_at_ms=TOKEN.expires_at_ms + 1), None):
+                await set_token(a, TOKEN.token_id, wanted)
+                await access.round()
+                assert access.problems == {}
+                carried = {} if wanted is None else {TOKEN.token_id: wanted}
+                assert b.broker.cluster.image.delegation_tokens == carried, "without those that are excluded"
+                stored = a.broker.cluster.image.delegation_tokens.items()
+                digest = tokens_digest((token_id, encode_token(token).decode()) for token_id, token in stored)
+                assert access.carried.digests[TOKENS] == digest
+            for other in others:
+                async with KafkaClient(other.bootstrap, site_local=True) as elsewhere:
+                    access = sync(source, elsewhere, link)
+                    assert access.carried.digests[TOKENS] == "", "it is not known yet"
+                    await access.round()
+                    assert access.problems == {}
+                    assert TOKENS not in access.carried.digests
+                    assert other.broker.cluster.image.delegation_tokens == {}
+    finally:
+        for site in (a, b, *others):
+            await site.stop()
 
 
 async def test_a_standby_without_an_authorizer_is_reported(zookeeper_server: ZooKeeperProcess, tmp_path: Path) -> None:

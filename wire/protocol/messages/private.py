@@ -20,6 +20,8 @@ writer serve them too.
 | 20017 | CarriedOffsets | 0 | `group_offset_messages.py`; the offsets of groups that mirrors of a link have written |
 | 20016 | MirrorReports | 0 | `mirror_report_messages.py`; the source has no new records of the partitions of a session |
 | 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
+| 20018 | DelegationTokens | 0 | `delegation_token_messages.py`; delegation tokens as they are stored, for the standby of an exact link |
+| 20019 | ClientTokenRequest | 0 | `delegation_token_messages.py`; a client's request about tokens that a standby hands on |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -62,6 +64,14 @@ from wire.protocol.messages.damaged_batch_messages import (
     DAMAGED_BATCHES,
     DamagedBatchesRequest,
     DamagedBatchesResponse,
+)
+from wire.protocol.messages.delegation_token_messages import (
+    CLIENT_TOKEN_REQUEST,
+    DELEGATION_TOKENS,
+    ClientTokenRequest,
+    ClientTokenRequestResponse,
+    DelegationTokensRequest,
+    DelegationTokensResponse,
 )
 from wire.protocol.messages.group_offset_messages import (
     CARRIED_OFFSETS,
@@ -130,6 +140,8 @@ PRIVATE_NAMES: Final = {
     CARRIED_OFFSETS: "carried_offsets",
     MIRROR_REPORTS: "mirror_reports",
     DAMAGED_BATCHES: "damaged_batches",
+    DELEGATION_TOKENS: "delegation_tokens",
+    CLIENT_TOKEN_REQUEST: "client_token_request",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -149,6 +161,8 @@ PRIVATE_VERSIONS: Final = {
     CARRIED_OFFSETS: (0, 0),
     MIRROR_REPORTS: (0, 0),
     DAMAGED_BATCHES: (0, 0),
+    DELEGATION_TOKENS: (0, 0),
+    CLIENT_TOKEN_REQUEST: (0, 0),
 }
 
 
@@ -203,6 +217,8 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     CARRIED_OFFSETS: CarriedOffsetsRequest,
     MIRROR_REPORTS: MirrorReportsRequest,
     DAMAGED_BATCHES: DamagedBatchesRequest,
+    DELEGATION_TOKENS: DelegationTokensRequest,
+    CLIENT_TOKEN_REQUEST: ClientTokenRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -220,6 +236,8 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     CARRIED_OFFSETS: CarriedOffsetsResponse,
     MIRROR_REPORTS: MirrorReportsResponse,
     DAMAGED_BATCHES: DamagedBatchesResponse,
+    DELEGATION_TOKENS: DelegationTokensResponse,
+    CLIENT_TOKEN_REQUEST: ClientTokenRequestResponse,
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.topic_images import TopicImage
 from broker.site.access_digests import SiteAccess
@@ -12,12 +14,19 @@ from wire.rules.access_digests import (
     ACLS,
     GROUP_CONFIGS,
     QUOTAS,
+    TOKENS,
     TOPIC_CONFIGS,
     USERS,
     group_configs_digest,
+    tokens_digest,
     topic_configs_digest,
 )
+from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.principals import Principal
+from wire.znodes.token_znodes import encode_token
 
+ALICE = Principal("User", "alice")
+TOKEN = DelegationToken("t", ALICE, ALICE, (), 0, 100, 1000)
 RETENTION = {"retention.ms": "1000"}
 SESSION = {"consumer.session.timeout.ms": "50000"}
 
@@ -56,6 +65,26 @@ def test_only_the_fenced_active_site_gives_digests() -> None:
     with_authorizer = SiteAccess(lambda: image({}, {}), has_authorizer=True).fenced_digests(link())
     assert with_authorizer is not None
     assert with_authorizer.keys() == {ACLS, USERS, QUOTAS, TOPIC_CONFIGS, GROUP_CONFIGS}
+
+
+def test_a_site_with_an_authorizer_and_a_secret_gives_a_digest_of_its_tokens_as_they_are() -> None:
+    tokens = {"t": TOKEN}
+    held = replace(image({}, {}), delegation_tokens=tokens)
+    access = SiteAccess(lambda: held, has_authorizer=True, has_tokens=True)
+
+    def digest() -> str:
+        given = access.fenced_digests(link())
+        assert given is not None
+        return given[TOKENS]
+
+    assert digest() == tokens_digest([("t", encode_token(TOKEN).decode())])
+    held = replace(held, delegation_tokens={"t": TOKEN._replace(expires_at_ms=200)})
+    assert digest() == tokens_digest([("t", encode_token(TOKEN._replace(expires_at_ms=200)).decode())])
+    held = replace(held, delegation_tokens={})
+    assert digest() == tokens_digest([])
+    without = SiteAccess(lambda: held, has_authorizer=False, has_tokens=True).fenced_digests(link())
+    assert without is not None
+    assert TOKENS not in without, "no mirror reads them there"
 
 
 def test_digests_of_configs_are_of_what_the_link_carries_and_brokers_describe() -> None:

@@ -13,6 +13,7 @@ from tests.support.lone_brokers.token_signer import TokenSigner
 from tests.support.processes.secured_kafka import PLAIN_MODULE
 from tests.support.security.identities import Identities
 from wire.control.site_pb2 import SecuritySurvey
+from wire.rules.delegation_tokens import secret_check
 
 RULES = "RULE:^CN=([^,]*).*$/$1/L,DEFAULT"
 AUDIENCE = "sasl.oauthbearer.expected.audience"
@@ -39,6 +40,7 @@ def test_a_survey_has_what_decides_about_clients_and_no_secret(tmp_path: Path) -
             "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
             f"listener.name.tokens.oauthbearer.{AUDIENCE}": "kafka",
             **identities.control("control", "antipode://broker/1"),
+            "delegation.token.secret.key": "the secret of tokens",
         }
     )
     survey = security_survey(settings, ClusterImage(site="a", node_id=1))
@@ -54,6 +56,8 @@ def test_a_survey_has_what_decides_about_clients_and_no_secret(tmp_path: Path) -
     assert authority.ends_at_ms > client.certificate_ends_at_ms > 0
     assert survey.control_certificate_ends_at_ms > 0
     assert "PRIVATE" not in str(survey)
+    assert survey.delegation_token_secret == secret_check("the secret of tokens") != secret_check("another one")
+    assert "the secret" not in str(survey)
 
 
 def survey_with(users: str) -> SecuritySurvey:

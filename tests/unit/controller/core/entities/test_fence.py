@@ -1,4 +1,6 @@
-"""ACLs, SCRAM users, quotas and group configs do not change while the site is fenced for a move."""
+"""ACLs, SCRAM users, quotas, delegation tokens and group configs do not change while the site is
+fenced for a move.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,14 @@ from controller.core.entity_commands import (
     AclsRead,
     AlterAcls,
     AlterClientQuotas,
+    AlterDelegationTokens,
     AlterGroupConfigs,
     AlterScramUsers,
+    DelegationTokenChange,
+    DelegationTokensRead,
     GroupConfigChange,
     QuotaChange,
+    RemoveExpiredTokens,
     ScramUserChange,
 )
 from tests.support.memory.site_model import SiteModel, link_record
@@ -29,17 +35,22 @@ from wire.rules.acls import (
     ResourceType,
 )
 from wire.rules.client_quotas import USER
+from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.principals import Principal
 
 READ = Acl(
     ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL),
     AccessEntry("User:alice", "*", Operation.READ, Permission.ALLOW),
 )
+ALICE = Principal("User", "alice")
+TOKEN = DelegationToken("t", ALICE, ALICE, (), 0, 100, 1000)
 CHANGES = [
     AlterAcls(creations=(READ,), removals=(AclFilter(name="payments"),)),
     AlterScramUsers(changes=(ScramUserChange(name="alice", set_credentials={"SCRAM-SHA-256": "salt"}, remove=()),)),
     AlterClientQuotas(
         changes=(QuotaChange(entity=((USER, "alice"),), set_values={"producer_byte_rate": 1.0}, remove=()),)
     ),
+    AlterDelegationTokens(changes=(DelegationTokenChange(token_id="t", token=TOKEN, is_new=True),)),
     AlterGroupConfigs(
         changes=(GroupConfigChange(group="billing", set_values={"consumer.session.timeout.ms": "50000"}),)
     ),
@@ -89,3 +100,10 @@ def test_entities_that_another_tool_has_stored_are_taken_over_under_a_fence() ->
     model = site(active="a", phase=LinkPhase.FENCED)
     model.give(AclsRead(acls={READ.pattern: frozenset({READ.entry})}))
     assert model.cluster.acls == {READ.pattern: {READ.entry}}
+
+
+def test_expired_tokens_are_removed_under_a_fence() -> None:
+    model = site(active="a", phase=LinkPhase.FENCED)
+    model.give(DelegationTokensRead(tokens={"t": TOKEN}))
+    model.give(RemoveExpiredTokens(now_ms=101))
+    assert model.cluster.delegation_tokens == {}

@@ -68,7 +68,21 @@ def test_a_user_whom_one_site_lacks_has_no_other_password() -> None:
             {"listeners": [listener(plain_passwords={"alice": 3, "carl": 2})]},
             "users of PLAIN have another password at listener CLIENT of b: alice",
         ),
-        ({"delegation_tokens": 2}, {}, "2 delegation tokens exist only at a: create new ones after a failover"),
+        (
+            {"delegation_tokens": 2},
+            {"delegation_token_secret": 7},
+            "2 delegation tokens of a do not hold at b: the brokers of a have no delegation.token.secret.key",
+        ),
+        (
+            {"delegation_tokens": 2, "delegation_token_secret": 7},
+            {},
+            "2 delegation tokens of a do not hold at b: the brokers of b have no delegation.token.secret.key",
+        ),
+        (
+            {"delegation_token_secret": 7},
+            {"delegation_token_secret": 0},
+            "delegation tokens of a do not hold at b, whose brokers have another delegation.token.secret.key",
+        ),
         ({}, {"listeners": []}, "b has no listener CLIENT"),
         ({}, {"listeners": [listener(protocol="SASL_PLAINTEXT")]}, "listener CLIENT of b is SASL_PLAINTEXT, not SASL_SSL"),
         ({}, {"listeners": [listener(mechanisms=["PLAIN"])]}, "listener CLIENT of b does not offer SCRAM-SHA-256"),
@@ -160,6 +174,16 @@ def test_users_that_no_mirror_carries_are_a_problem_before_there_is_a_link_too(i
         "SCRAM users are missing at b: SCRAM-SHA-256 bob; without an authorizer at both sites, a mirror carries none: "
         "make them there"
     )
+
+
+def test_tokens_hold_where_both_sites_have_the_same_secret_and_an_authorizer() -> None:
+    own = {"delegation_tokens": 2, "delegation_token_secret": 0}
+    assert warnings(survey(**own), survey(delegation_token_secret=0)) == []
+    assert warnings(survey(), survey(delegation_token_secret=0)) == [], "the active site has no tokens"
+    without = {"has_authorizer": False, "acls": [], "super_users": []}
+    assert warnings(survey(**own, **without), survey(delegation_token_secret=0, **without)) == [
+        "2 delegation tokens of a do not hold at b: without an authorizer at both sites, a mirror carries none"
+    ]
 
 
 def test_many_names_are_counted() -> None:

@@ -2,15 +2,16 @@
 SCRAM logins.
 
 Tokens come with the image; HMACs follow from the broker's `delegation.token.secret.key`, and
-credentials are derived from HMACs at the first use of a token. A broker without the key has no
-tokens.
+credentials are derived from HMACs at the first use of a token: in a thread, because that takes
+milliseconds, in which other clients are served. A broker without the key has no tokens.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from runtime.clock import Clock, SystemClock
@@ -41,6 +42,7 @@ class DelegationTokens:
         self._tokens: Mapping[str, DelegationToken] = {}
         self._by_hmac: dict[bytes, str] | None = None
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._deriving: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
     def is_enabled(self) -> bool:
@@ -85,17 +87,47 @@ class DelegationTokens:
         """The credential that checks a login by this token; None if the token does not exist or has
         expired.
         """
-        token = self.tokens.get(token_id)
-        if token is None or token.is_expired(self._clock.now_ms()):
+        token = self._valid(token_id)
+        if token is None:
             return None
         key = (mechanism, token_id)
         found = self._credentials.get(key)
         if found is None:
-            salt = secrets.token_bytes(SALT_BYTES)
-            # the lowest allowed number: a token's HMAC is random, so more iterations add nothing
-            salted = salted_password(mechanism, token_password(self.hmac_of(token_id)), salt, ITERATIONS_MIN)
-            found = self._credentials[key] = credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)
+            # only for clients that send SASL messages without SaslAuthenticate
+            found = self._credentials[key] = _derived(mechanism, self.hmac_of(token_id))
         return TokenCredential(found, token)
+
+    def deriving(self, mechanism: str, token_id: str) -> Awaitable[None] | None:
+        """What a login by this token has to await before `credential`; None if it has to await
+        nothing. Logins by the same token await the same.
+        """
+        key = (mechanism, token_id)
+        if key in self._credentials or self._valid(token_id) is None:
+            return None
+        task = self._deriving.get(key)
+        if task is None:
+            task = self._deriving[key] = asyncio.create_task(self._derive(key))
+            task.add_done_callback(lambda _: self._deriving.pop(key, None))
+        # a client that disconnects must not end the task of the others
+        return asyncio.shield(task)
+
+    async def _derive(self, key: tuple[str, str]) -> None:
+        mechanism, token_id = key
+        found = await asyncio.to_thread(_derived, mechanism, self.hmac_of(token_id))
+        # the token may have been removed meanwhile
+        if token_id in self._tokens:
+            self._credentials[key] = found
+
+    def _valid(self, token_id: str) -> DelegationToken | None:
+        token = self.tokens.get(token_id)
+        return None if token is None or token.is_expired(self._clock.now_ms()) else token
+
+
+def _derived(mechanism: str, token: bytes) -> ScramCredential:
+    salt = secrets.token_bytes(SALT_BYTES)
+    # the lowest allowed number: a token's HMAC is random, so more iterations add nothing
+    salted = salted_password(mechanism, token_password(token), salt, ITERATIONS_MIN)
+    return credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)
 
 
 def read_token_secret(properties: Mapping[str, str]) -> str:

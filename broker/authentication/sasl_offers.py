@@ -129,6 +129,7 @@ def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers, tokens: To
         mechanisms={name: _mechanism(name, properties, users, tokens) for name in enabled},
         session_ms_max={name: _milliseconds(properties, name, SESSION_MS, 0) for name in enabled},
         failure_delay_ms=_milliseconds(properties, "", DELAY_MS_KEY, DELAY_MS),
+        token_deriving=users.tokens.deriving,
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -126,6 +126,12 @@ class SaslSession:
         # a client that logs in again (KIP-368) must pass the gate again
         self._client.shut_gate()
         return answer
+
+    def token_deriving(self, message: bytes) -> Awaitable[None] | None:
+        """What has to be awaited before `authenticate` takes this message: the keys of a delegation
+        token that is used for the first time; None for nothing.
+        """
+        return self._login.token_deriving(message)
 
     def authenticate(self, message: bytes) -> Answer:
         """The answer to SaslAuthenticate, which the caller sends (with `refuse` for a refusal)."""

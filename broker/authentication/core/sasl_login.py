@@ -16,13 +16,14 @@ exchanges).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from broker.authentication.core.sasl_mechanisms import Login, LoginRefused, Mechanism
+from broker.authentication.core.sasl_mechanisms import Login, LoginRefused, Mechanism, named_token
+from wire.rules.scram import HASHES
 
 SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
@@ -30,6 +31,8 @@ SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
 SESSION_MS_MIN: Final = 1000
 """Least time (ms) between two exchanges of a connection."""
+TokenDeriving = Callable[[str, str], Awaitable[None] | None]
+"""What the first login by a delegation token has to await: (mechanism, id); None for nothing."""
 
 
 class SaslOffer(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,7 @@ class SaslOffer(Struct, frozen=True, kw_only=True):
     mechanisms: Mapping[str, Callable[[], Mechanism]]
     session_ms_max: Mapping[str, int]
     failure_delay_ms: int
+    token_deriving: TokenDeriving = lambda _mechanism, _token_id: None
 
 
 class Answer(NamedTuple):
@@ -107,6 +111,13 @@ class SaslLogin:
         self._began_at_ms = monotonic_ms
         self.is_raw = version == 0
         return Answer()
+
+    def token_deriving(self, message: bytes) -> Awaitable[None] | None:
+        """What has to be awaited before `authenticate` takes this message; None for nothing."""
+        if self._exchange is None or self._mechanism not in HASHES:
+            return None
+        token_id = named_token(message)
+        return None if token_id is None else self._offer.token_deriving(self._mechanism, token_id)
 
     def authenticate(self, message: bytes, *, now_ms: int, monotonic_ms: float) -> Answer:
         """The client's next message."""

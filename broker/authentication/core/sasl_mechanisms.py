@@ -68,6 +68,26 @@ token).
 """
 
 
+def named_token(message: bytes) -> str | None:
+    """The id of the delegation token by which a client's first message of SCRAM begins a login;
+    None for any other message.
+    """
+    try:
+        found = _CLIENT_FIRST.fullmatch(message.decode())
+    except UnicodeDecodeError:
+        return None
+    return None if found is None or not _is_by_token(found) else _name(found)
+
+
+def _is_by_token(client_first: re.Match[str]) -> bool:
+    return _TOKEN_EXTENSION in (client_first["rest"] or "").split(",")
+
+
+def _name(client_first: re.Match[str]) -> str:
+    # RFC 5802: a comma and an equals sign in a name are encoded
+    return client_first["user"].replace("=2C", ",").replace("=3D", "=")
+
+
 class PlainExchange:
     """PLAIN: name and password in one message."""
 
@@ -122,15 +142,14 @@ class ScramExchange:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None:
             raise LoginRefused("Invalid SCRAM client first message format")
-        # RFC 5802: a comma and an equals sign in a name are encoded
-        self._name = found["user"].replace("=2C", ",").replace("=3D", "=")
+        self._name = _name(found)
         if found["authorization"] and found["authorization"] != found["user"]:
             raise LoginRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         self._header = found["header"]
         self._client_first = text[len(self._header) :]
-        is_token = _TOKEN_EXTENSION in (found["rest"] or "").split(",")
+        is_token = _is_by_token(found)
         known = self._look_up(self._mechanism, self._name, is_token)
         if known is not None:
             self._credential, self._login = known

@@ -2,12 +2,14 @@
 
 Behaviour: as `broker/authentication/core/sasl_login.py` decides. A refusal is sent after
 `connection.failed.authentication.delay.ms`, with a reason that does not say which part of the login
-was wrong; then the connection closes. The session's lifetime is that of `connections.max.reauth.ms`
+was wrong; then the connection closes. The first login by a delegation token is answered when a
+thread has derived the token's keys. The session's lifetime is that of `connections.max.reauth.ms`
 or of a token. A listener without SASL answers ILLEGAL_SASL_STATE. Versions: 0 to 2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
@@ -16,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64Timedelta
 
 from broker.authentication.core.sasl_login import Answer
+from broker.authentication.sasl_session import SaslSession
 from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
@@ -37,7 +40,23 @@ def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
     if session is None:
         exchange.reply(_response(exchange.header.api_version, _NO_SASL))
         return
-    answer = session.authenticate(bytes(decode_request_body(frame, exchange.header).auth_bytes))
+    message = bytes(decode_request_body(frame, exchange.header).auth_bytes)
+    deriving = session.token_deriving(message)
+    if deriving is None:
+        _authenticate(session, message, exchange)
+    else:
+        exchange.defer(_authenticate_later(deriving, session, message, exchange))
+
+
+async def _authenticate_later(
+    deriving: Awaitable[None], session: SaslSession, message: bytes, exchange: Exchange
+) -> None:
+    await deriving
+    _authenticate(session, message, exchange)
+
+
+def _authenticate(session: SaslSession, message: bytes, exchange: Exchange) -> None:
+    answer = session.authenticate(message)
     if answer.is_refused:
         session.refuse(answer, partial(_reply_refusal, exchange, answer))
     else:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from google.protobuf.message import Message
 from msgspec import to_builtins
 
 from dr.drill.core.checkers import CatchUp
@@ -93,9 +94,14 @@ class DrillResult:
             "reconciliations": self.reconciliations,
             "queries": self.queries,
             "restore_problems": self.restore_problems,
-            "lag": [to_builtins(sample) for sample in self.lag],
+            "lag": [to_builtins(sample, enc_hook=_message_json) for sample in self.lag],
             "rates": self.rates,
         }
+
+
+def _message_json(value: Any) -> Any:
+    """The fields of a message between processes, such as the use of a quarantine."""
+    return {one.name: found for one, found in value.ListFields()} if isinstance(value, Message) else str(value)
 
 
 def _measured_json(measured: Measured) -> Mapping[str, Any]:

@@ -12,6 +12,8 @@ from dr.drill.core.measures import Measured
 from dr.drill.core.snapshot_baseline import snapshot_baseline
 from dr.drill.drill_report import write_report
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
+from dr.drill.lag import LagSample
+from wire.control.broker_pb2 import QuarantineUse
 from wire.protocol.ids import TopicPartition
 
 
@@ -40,6 +42,22 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
     assert "Beside a backup" in page
     assert "8,640,000" in page
     assert 'href="reconcile-after/"' in page  # the directory may be moved, or served
+
+
+def test_a_report_has_the_quarantines_that_were_seen(tmp_path: Path) -> None:
+    use = QuarantineUse(node_id=1, entries=2, bytes=300)
+    result = DrillResult(
+        name="lost site",
+        description="",
+        link="a-b",
+        started_at_ms=0,
+        ended_at_ms=30_000,
+        outcome=PASSED,
+        lag=[LagSample(at_ms=1, lag_records=None, quarantines=(("a", use),))],
+    )
+    (sample,) = json.loads(write_report(result, tmp_path).json.read_text())["lag"]
+    assert sample["quarantines"] == [["a", {"node_id": 1, "entries": 2, "bytes": 300}]]
+    assert sample["lag_records"] is None
 
 
 def test_a_build_server_sees_each_step_and_each_expectation(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 import psutil
 from msgspec import structs
 
+from bench.loads.pace import Pace
 from bench.measuring.figures import Side, percentile
 from bench.measuring.phases import TITLES, phases
 from bench.measuring.plan import Plan
@@ -92,12 +93,13 @@ class _Load:
         self._producer.flush(1)
 
     def _produce(self) -> None:
+        pace = Pace(PERIOD_S)
         number = 0
         while not self._is_over.is_set():
             sent_at = time.monotonic()
             partition, number = number % self._partitions, number + 1
             self._producer.produce(TOPIC, VALUE, partition=partition, on_delivery=self._noted(sent_at))
-            self._producer.poll(PERIOD_S)
+            pace.wait(self._producer)
 
     def _noted(self, sent_at: float) -> Any:
         def note(error: Any, _: Any) -> None:

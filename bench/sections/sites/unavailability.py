@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from kio.schema.errors import ErrorCode
 
+from bench.loads.pace import Pace
 from bench.measuring.figures import Side, percentile
 from bench.measuring.plan import Plan
 from bench.measuring.processes import metered
@@ -80,9 +81,10 @@ class _Load:
         self._producer.flush(1)
 
     def _produce(self) -> None:
+        pace = Pace(PERIOD_S)
         while not self._is_over.is_set():
             self._producer.produce(TOPIC, VALUE, partition=0, on_delivery=self._delivered)
-            self._producer.poll(PERIOD_S)
+            pace.wait(self._producer)
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is None:

@@ -1,24 +1,48 @@
 """Clients of a cluster, or of one site of a link, from the options of a job.
 
-Callers: the log reader and the data source.
+A job that gives no options of TLS and SASL logs in with the file of client properties that
+`ANTIPODE_COMMAND_CONFIG` names in the environment of its process: of the driver, and of each
+worker. Callers: the log reader and the data source.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
 from typing import Final
 
 from runtime.addresses import parse_host_ports
+from runtime.config_providers import looked_up
+from runtime.configuration import read_properties
 from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
 from wire.client.client_errors import TRANSIENT, broker_error
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.security import load_security, secured
+from wire.client.security import ClientSecurity, load_security, secured
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER
 
+COMMAND_CONFIG: Final = "ANTIPODE_COMMAND_CONFIG"
 RETRY_BUDGET_MS: Final = 60_000
 DESCRIBE_CONFIGS: Final = 32
 _BROKER_RESOURCE: Final = 4
 _SITE_NAME: Final = "antipode.site.name"
+
+
+def security_of_file() -> ClientSecurity | None:
+    """The security in the file that `ANTIPODE_COMMAND_CONFIG` names; None without a file, and for a
+    file with no options of Kafka's clients. ConfigurationError.
+    """
+    file = os.environ.get(COMMAND_CONFIG)
+    return _loaded(file) if file else None
+
+
+@functools.cache
+def _loaded(file: str) -> ClientSecurity | None:
+    """Once for each process, because a worker opens many clients."""
+    properties = looked_up(read_properties(Path(file)))
+    options = {key: value for key, value in properties.items() if not key.startswith("antipode.")}
+    return load_security(options) if options else None
 
 
 def connection_options(options: ClusterOptions) -> ConnectionOptions:
@@ -26,7 +50,8 @@ def connection_options(options: ClusterOptions) -> ConnectionOptions:
     SASL that do not fit.
     """
     plain = ConnectionOptions(client_id=options.client_id, request_timeout_ms=options.request_timeout_ms)
-    return secured(plain, load_security(dict(options.security)))
+    security = load_security(dict(options.security)) if options.security else security_of_file()
+    return plain if security is None else secured(plain, security)
 
 
 def replica_id_of(options: ClusterOptions) -> int:

@@ -8,20 +8,15 @@ are and raises no error for them, because a reconciliation looks for damage.
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
-from runtime.config_providers import looked_up
-from runtime.configuration import read_properties
 from runtime.retries import jittered_backoff
-from spark_jobs.logs.cluster_client import open_client, replica_id_of
+from spark_jobs.logs.cluster_client import open_client, replica_id_of, security_of_file
 from spark_jobs.logs.core.cluster_options import ClusterOptions
 from spark_jobs.logs.core.split_reading import Fetch, SplitReading
 from spark_jobs.logs.core.splits import Split
@@ -32,10 +27,9 @@ from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.security import load_security, secure_clients
+from wire.client.security import secured
 from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP
 
-COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 RETRY_BUDGET_MS = 20_000
@@ -56,21 +50,10 @@ def client(bootstrap: str) -> KafkaClient:
     """A client of one site alone. It logs in with the settings of the process, or in a process of
     Spark with the file that `ANTIPODE_COMMAND_CONFIG` names.
     """
-    file = os.environ.get(COMMAND_CONFIG)
-    if file:
-        _log_in(file)
-    return KafkaClient(
-        bootstrap, ConnectionOptions(client_id=CLIENT_ID), site_local=True, retry_budget_ms=RETRY_BUDGET_MS
-    )
-
-
-@functools.cache
-def _log_in(file: str) -> None:
-    """Once for each process, because a worker reads many splits."""
-    properties = looked_up(read_properties(Path(file)))
-    options = {key: value for key, value in properties.items() if not key.startswith("antipode.")}
-    if options:
-        secure_clients(load_security(options))
+    options, security = ConnectionOptions(client_id=CLIENT_ID), security_of_file()
+    if security is not None:
+        options = secured(options, security)
+    return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
 
 
 async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:

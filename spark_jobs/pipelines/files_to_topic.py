@@ -19,6 +19,7 @@ from pyspark.sql import Row, SparkSession
 from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import submitted, topic_parser
 from spark_jobs.pipelines.core.record_list import RECORDS_MAX, RecordList
+from spark_jobs.pipelines.producers import idempotent_producer
 
 ANSWER_WITHIN_S = 120.0
 
@@ -42,9 +43,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
 
 
 def _write(bootstrap: str, topic: str, bytes_max: int, records_max: int, rows: Iterable[Row]) -> Iterable[int]:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    producer = idempotent_producer(bootstrap)
     problems: list[str] = []
 
     def note(error: object, _message: object) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from contextlib import nullcontext
@@ -31,14 +30,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from runtime.config_providers import looked_up
-from runtime.configuration import read_properties
 from runtime.process import OperationalFailure
 from spark_jobs.connector.checkpoint_files import Checkpoint
 from spark_jobs.connector.core.checkpoints import topic_offsets
 from spark_jobs.connector.core.offsets import by_topic
 from spark_jobs.connector.topic_frames import TopicSource, records_of, stream_of
-from spark_jobs.logs.log_reader import COMMAND_CONFIG
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
 from spark_jobs.session import interpreted
 from spark_jobs.streaming import run_queries
@@ -153,7 +149,7 @@ class _Following:
             bootstrap=brokers or self._given.bootstrap_server,
             topics=self._given.topics,
             is_list=True,
-            options={"failOnDataLoss": "false", **_client_options()},
+            options={"failOnDataLoss": "false"},
         )
 
 
@@ -205,13 +201,6 @@ def _read_so_far(spark: SparkSession, source: TopicSource, checkpoint: Path) -> 
         raise OperationalFailure(f"{checkpoint} has no offsets of topics")
     read = {"endingOffsets": json.dumps(by_topic(ends))}
     return records_of(spark, replace(source, options=source.options | read))
-
-
-def _client_options() -> dict[str, str]:
-    """The options that log in with the settings of `--command-config`."""
-    file = os.environ.get(COMMAND_CONFIG)
-    properties = looked_up(read_properties(Path(file))) if file else {}
-    return {f"kafka.{key}": value for key, value in properties.items() if not key.startswith("antipode.")}
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import submitted, topic_parser
 from spark_jobs.pipelines.core.road_records import DEVICE, SERVER, road_records
+from spark_jobs.pipelines.producers import idempotent_producer
 
 ANSWER_WITHIN_S = 60.0
 GATHER_MS = 100
@@ -36,10 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:  # noqa: ARG001  every job has it
     """Produce, and wait until all is acknowledged."""
-    from confluent_kafka import Producer
-
-    settings = {"bootstrap.servers": given.bootstrap_server, "acks": "all", "enable.idempotence": True}
-    producer = Producer({**settings, "linger.ms": 0 if given.route == DEVICE else GATHER_MS})
+    producer = idempotent_producer(given.bootstrap_server, linger_ms=0 if given.route == DEVICE else GATHER_MS)
     at_ms = round(time.time() * 1000) - 1_000 * given.count
     values = road_records(given.count, at_ms=at_ms, route=given.route, first=given.first, bad_every=given.bad_every)
     problems: list[str] = []

@@ -20,7 +20,7 @@ import pytest
 from deploy.class_archives import spark_environment
 from deploy.spark_bundle import pack
 from deploy.spark_cluster import SparkCluster
-from spark_jobs.logs.log_reader import COMMAND_CONFIG
+from spark_jobs.logs.cluster_client import COMMAND_CONFIG
 from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync

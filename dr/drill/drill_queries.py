@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from runtime.process import OperationalFailure
 
@@ -63,9 +64,10 @@ class DrillQueries:
         self._of(name)
         return (self._directory / name / STORED).exists()
 
-    async def finish(self, name: str, *, within_ms: int) -> dict[str, int]:
-        """Let the program read to the end; the counts of its comparison. Raises
-        OperationalFailure if the program does not end within the time, or with an error.
+    async def finish(self, name: str, *, within_ms: int) -> dict[str, Any]:
+        """Let the program read to the end; its comparison (`Comparison` of the pipeline
+        follow-topics). Raises OperationalFailure if the program does not end within the time, or
+        with an error.
         """
         process = self._of(name)
         (self._directory / name / FINISH).touch()
@@ -75,7 +77,7 @@ class DrillQueries:
             raise OperationalFailure(f"query {name} did not end within {within_ms} ms") from error
         if problem := self._problem(name):
             raise OperationalFailure(problem)
-        found: dict[str, int] = json.loads((self._directory / name / COMPARISON).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((self._directory / name / COMPARISON).read_text(encoding="utf-8"))
         return found
 
     def check_alive(self) -> None:

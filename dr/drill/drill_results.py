@@ -64,7 +64,7 @@ class DrillResult:
     faults: list[FaultSpan] = field(default_factory=list)
     failovers: list[FailoverReport] = field(default_factory=list)
     reconciliations: dict[str, dict[str, Any]] = field(default_factory=dict)
-    queries: dict[str, dict[str, int]] = field(default_factory=dict)
+    queries: dict[str, dict[str, Any]] = field(default_factory=dict)
     lag: list[LagSample] = field(default_factory=list)
     measured: Measured | None = None
     verdicts: list[Verdict] = field(default_factory=list)

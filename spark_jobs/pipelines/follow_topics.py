@@ -6,7 +6,7 @@ end the files are compared with the topics.
 
     TO/records/*.parquet    the records
     TO/stored               made when the first batch is in the files
-    TO/comparison.json      the comparison of files and topics, written at the end
+    TO/comparison.json      the comparison of files and topics, written at the end: `Comparison`
 
 When the file that `--until` names exists, the query reads what the topics hold at that moment, and
 ends. When the brokers in the file that `--brokers` names change, the query stops and continues at
@@ -52,16 +52,28 @@ _CONTENT: Final = ("key", "value", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostRecords:
+    """The lost records of one partition: their number, and the lowest of their offsets."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Counts of records. `stored` are in the files; `missing` of them are in the topics alone,
     `repeated` more than once in the files. `lost` records are in the files and not in the topics as
-    they were read: an unplanned failover has lost them, or retention has deleted them.
+    they were read: an unplanned failover has lost them, or retention has deleted them; `lost_from`
+    has them by partition.
     """
 
     stored: int
     missing: int
     repeated: int
     lost: int
+    lost_from: tuple[LostRecords, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -167,21 +179,33 @@ def compared(files: DataFrame, topics: DataFrame) -> Comparison:
     conditions = [(F.col("topic") == topic) & (F.col("partition") == partition) for topic, partition in differing]
     is_differing = reduce(Column.__or__, conditions)
     times, is_held = F.coalesce("times", F.lit(0)), F.col("held").isNotNull()
-    row = (
+    rows = (
         stored.where(is_differing)
         .groupBy(*_PLACE, "content")
         .agg(F.count(F.lit(1)).alias("times"))
         .join(held.where(is_differing).withColumn("held", F.lit(1)), [*_PLACE, "content"], "full_outer")
+        .groupBy("topic", "partition")
         .agg(
-            F.sum((is_held & (times == 0)).cast("long")),
-            F.sum(F.when(is_held & (times > 1), times - 1).otherwise(0)),
-            F.sum(F.when(is_held, 0).otherwise(times)),
+            F.sum((is_held & (times == 0)).cast("long")).alias("missing"),
+            F.sum(F.when(is_held & (times > 1), times - 1).otherwise(0)).alias("repeated"),
+            F.sum(F.when(is_held, 0).otherwise(times)).alias("lost"),
+            F.min(F.when(~is_held, F.col("offset"))).alias("first_lost"),
         )
-        .first()
+        .orderBy("topic", "partition")
+        .collect()
     )
-    assert row is not None, "an aggregation without groups has a row"
-    missing, repeated, lost = row
-    return Comparison(stored=count, missing=missing, repeated=repeated, lost=lost)
+    lost_from = tuple(
+        LostRecords(topic=row.topic, partition=row.partition, first_offset=row.first_lost, records=row.lost)
+        for row in rows
+        if row.lost
+    )
+    return Comparison(
+        stored=count,
+        missing=sum(row.missing for row in rows),
+        repeated=sum(row.repeated for row in rows),
+        lost=sum(one.records for one in lost_from),
+        lost_from=lost_from,
+    )
 
 
 def _sums(records: DataFrame) -> dict[PartitionKey, tuple[int, int]]:

@@ -163,7 +163,7 @@ def test_topics_are_followed_into_files_and_what_is_missing_or_repeated_there_is
     assert jobs.run("follow-topics", *arguments, *files).startswith("90 records of")
     assert (to / follow_topics.STORED).exists()
     assert json.loads((to / follow_topics.COMPARISON).read_text()) == {
-        "stored": 90, "missing": 0, "repeated": 0, "lost": 0
+        "stored": 90, "missing": 0, "repeated": 0, "lost": 0, "lost_from": []
     }  # fmt: skip
     stored = jobs.spark.read.parquet(str(to / follow_topics.RECORDS))
     read = records_of(jobs.spark, TopicSource(bootstrap=jobs.bootstrap, topics=",".join(topics), is_list=True))
@@ -171,7 +171,8 @@ def test_topics_are_followed_into_files_and_what_is_missing_or_repeated_there_is
     planted = stored.where(~(first[0] | first[1]))
     planted = planted.union(stored.where(first[0]).withColumn("value", F.lit(b"other"))).union(stored.where(first[2]))
     found = follow_topics.compared(planted, read)
-    assert found == follow_topics.Comparison(stored=90, missing=2, repeated=1, lost=1)
+    lost = follow_topics.LostRecords(topic=topics[0], partition=0, first_offset=0, records=1)
+    assert found == follow_topics.Comparison(stored=90, missing=2, repeated=1, lost=1, lost_from=(lost,))
     assert not found.is_exact
 
 

@@ -130,9 +130,10 @@ class StartQuery(PlanStep):
 
 class FinishQuery(PlanStep):
     """Let a query read to the ends of its topics, and compare its files with them. The step fails
-    if a record is missing in the files or repeated. It also fails if more records are in the files
-    alone than the failovers' accounts have, where each account is exact; that of a site that was
-    killed is not.
+    if a record is missing in the files or repeated. It also fails if a record that only the files
+    have lies below the offset that the failover's account keeps, or if there are more such records
+    than the account has, where the account of the partition is exact. That of a site that was
+    killed has no exact number.
     """
 
     verb: ClassVar[str] = "finish_query"

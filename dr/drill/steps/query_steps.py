@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from dr.drill.core.query_losses import judge_lost
 from dr.drill.drill_queries import DrillQueries
 from dr.drill.drill_results import DrillResult
 from dr.drill.environment import Environment
@@ -36,14 +37,12 @@ class QuerySteps:
     async def _finish(self, step: FinishQuery) -> str:
         found = await self.queries.finish(step.name, within_ms=step.within)
         self.result.queries[step.name] = found
-        accounts = [report.account for report in self.result.failovers if report.account is not None]
-        accounted = sum(account.known_lost_records for account in accounts)
-        counts = (
-            f"{found['stored']} records stored, {found['missing']} missing, {found['repeated']} repeated, "
-            f"{found['lost']} that the failover lost"
-        )
+        counts = f"{found['stored']} records stored, {found['missing']} missing, {found['repeated']} repeated"
         if found["missing"] or found["repeated"]:
             raise OperationalFailure(f"{step.title}: {counts}")
-        if found["lost"] > accounted and all(account.is_exact for account in accounts):
-            raise OperationalFailure(f"{step.title}: {counts}, where the accounts have {accounted}")
-        return counts
+        accounts = [report.account for report in self.result.failovers if report.account is not None]
+        judged = judge_lost(found["lost_from"], accounts)
+        if judged.problems:
+            raise OperationalFailure(f"{step.title}: {counts}; {'; '.join(judged.problems)}")
+        number = "" if judged.is_number_known else ", of an account that has no exact number"
+        return f"{counts}, {found['lost']} that the failover lost{number}"

@@ -1,6 +1,7 @@
 """The programs of a drill's queries, with a program that keeps the same files as the real one.
 Promised: a second start moves the query and starts no other program; the counts of the end are the
-program's; a program that fails is named with its last output; none outlives the drill.
+program's; a program that fails is named with its last output; none outlives the drill; a loss that
+the account contradicts fails the step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from dr.drill.drill_queries import BROKERS, DrillQueries
+from dr.drill.drill_results import DrillResult
+from dr.drill.environment import Environment
+from dr.drill.plan.load_verbs import FinishQuery
+from dr.drill.steps.query_steps import QuerySteps
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 
@@ -66,3 +71,32 @@ async def test_a_program_that_does_not_end_in_time_is_named_and_killed_with_the_
         queries.has_stored("other")
     with pytest.raises(OperationalFailure, match="exit code -9"):
         queries.check_alive()
+
+
+LOSING = """
+import json, pathlib, sys, time
+directory, repeated = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+while not (directory / "finish").exists():
+    time.sleep(0.01)
+lost = [{"topic": "t", "partition": 0, "first_offset": 7, "records": 2}]
+found = {"stored": 9, "missing": 0, "repeated": repeated, "lost": 2, "lost_from": lost}
+(directory / "comparison.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("repeated", "problem"),
+    [(0, "t-0: 2 records are lost, and no account has the partition"), (1, "0 missing, 1 repeated")],
+)
+async def test_a_loss_without_an_account_and_a_repeated_record_fail_the_step(
+    tmp_path: Path, repeated: int, problem: str
+) -> None:
+    program = LOSING.replace("{", "{{").replace("}", "}}")
+    queries = DrillQueries(tmp_path, (sys.executable, "-c", program, "{directory}", str(repeated)))
+    queries.start("q", bootstrap="a:1", topics=["t"])
+    result = DrillResult(name="drill", description="", link="a-b", started_at_ms=0)
+    environment = Environment(sites={})
+    steps = QuerySteps(environment=environment, link="a-b", queries=queries, result=result)
+    with pytest.raises(OperationalFailure, match=problem):
+        await steps.carry_out(FinishQuery(name="q", within="30s"))
+    assert result.queries["q"]["stored"] == 9

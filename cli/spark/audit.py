@@ -110,6 +110,9 @@ def report(
             "--settled-until", help="Judge windows that end before this time, instead of asking what is complete."
         ),
     ] = "",
+    since: Annotated[
+        str, typer.Option(help="Judge only windows and hours that begin at this time or later, as in a regular check.")
+    ] = "",
     alarm_windows: Annotated[
         int, typer.Option(help="Number of successive settled windows with gaps that raise an alarm.", min=1)
     ] = 3,
@@ -141,6 +144,7 @@ def report(
             alarm_windows=alarm_windows,
             delay_alarm_ms=delay_alarm_ms,
             lateness_ms=lateness_ms,
+            since_ms=parse_time("--since", since) if since else 0,
         )
         directory = out or state / "report"
         write_audit(found, directory)

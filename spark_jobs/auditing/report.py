@@ -66,6 +66,7 @@ def audited(
     alarm_windows: int,
     delay_alarm_ms: int,
     lateness_ms: int,
+    since_ms: int = 0,
 ) -> AuditReport:
     """Read the counts and judge them. Raises OperationalFailure when there are no counts of the
     reference.
@@ -82,7 +83,11 @@ def audited(
         tally.add_batches(site, store.counts(site), lateness_ms=lateness_ms)
         tally.add_published(store.published(site))
     rules = AuditRules(
-        reference=reference, window_ms=window_ms, alarm_windows=alarm_windows, delay_alarm_ms=delay_alarm_ms
+        reference=reference,
+        window_ms=window_ms,
+        alarm_windows=alarm_windows,
+        delay_alarm_ms=delay_alarm_ms,
+        since_ms=since_ms,
     )
     return AuditReport(
         rules=rules,

@@ -86,7 +86,12 @@ class BatchReader(DataSourceReader):
             wanted = sized(found, logs.ranges, cluster.log_bytes(one.place for one in found))
         if options.mode is Mode.DIGESTS:  # The brokers align the ranges of digests, so these reads are not split.
             return [RangePartition(one) for one in wanted]
-        parts = splits(wanted, split_bytes=options.split_bytes, partitions_min=options.partitions_min)
+        parts = splits(
+            wanted,
+            split_bytes=options.split_bytes,
+            partitions_min=options.partitions_min,
+            offsets_max=options.records_per_partition,
+        )
         if options.verifies_checksums or options.partitions_min:
             return [RangePartition(part) for part in parts]
         return [RangePartition(*group) for group in packed(parts, bytes_max=UNREAD_BYTES)]

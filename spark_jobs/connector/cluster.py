@@ -20,6 +20,7 @@ from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochEndOffset, EpochQuery, OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 from wire.rules.topic_names import is_internal_topic
 
@@ -146,6 +147,19 @@ class ClusterReader:
             return found
 
         return self._run(ask)
+
+    def note_progress(
+        self, group: str, offsets: Mapping[PartitionKey, int], epochs: Mapping[PartitionKey, int]
+    ) -> None:
+        """Write offsets of a group that has no members. KafkaClientError."""
+
+        async def ask(client: KafkaClient) -> None:
+            positions = {key: CommittedOffset(offset, epochs.get(key, -1)) for key, offset in offsets.items()}
+            for (topic, partition), code in (await client.commit(group, positions)).items():
+                if code:
+                    raise broker_error(code, message=f"{topic}-{partition}")
+
+        self._run(ask)
 
     async def _record_at(self, client: KafkaClient, key: PartitionKey, offset: int) -> memoryview:
         """The batch at an offset; empty when the log does not have it."""

@@ -5,6 +5,7 @@ checkpoint, so the source has no state of its own: any driver can continue it, a
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from spark_jobs.connector.core.offsets import (
 from spark_jobs.connector.core.options import ReadOptions
 from spark_jobs.connector.core.planning import NO_LIMIT, DataLost, limited, ranges, splits
 from spark_jobs.connector.core.stream_positions import check_lost, known_epochs, lost_records
+from spark_jobs.connector.core.trigger_delay import TriggerDelay
+from wire.client.client_errors import KafkaClientError
 from wire.protocol.ids import PartitionKey
 
 
@@ -46,6 +49,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: ClusterReader | None = None
         self._target: PartitionOffsets | None = None
         self._reported = ""
+        self._noted: PartitionOffsets = {}
+        self._delay = TriggerDelay(
+            offsets_min=options.offsets_per_trigger_min, delay_ms_max=options.trigger_delay_ms_max
+        )
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """The position at which a query without a checkpoint begins."""
@@ -71,6 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cluster = self._asked()
         logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
         offsets, epochs = decode_position(start)
+        self._note_progress(offsets, epochs)
         gone = sorted(offsets.keys() - logs.keys())
         if gone and self._options.is_failing_on_loss:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in gone)
@@ -80,6 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {key: max(log.end_offset, starts[key]) for key, log in logs.items()}
         if self._target is not None:
             ends = {key: max(starts[key], min(end, self._target.get(key, starts[key]))) for key, end in ends.items()}
+        elif self._delay.is_waiting(starts, ends, time.monotonic() * 1000):
+            return dict(start)
         ends = limited(starts, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else NO_LIMIT)
         return dict(self._encoded(ends, position))
 
@@ -97,7 +107,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts |= {key: logs[key].start_offset for key in new}
         ends = self._compared(ends, end_epochs, there).offsets
         found = ranges(starts, ends, logs, is_failing_on_loss=self._options.is_failing_on_loss)
-        parts = splits(found, split_bytes=0, partitions_min=self._options.partitions_min)
+        parts = splits(
+            found,
+            split_bytes=0,
+            partitions_min=self._options.partitions_min,
+            offsets_max=self._options.records_per_partition,
+        )
         return [RangePartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,6 +134,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is None:
             self._cluster = ClusterReader(self._options.cluster, isolation_level=self._options.isolation_level)
         return self._cluster
+
+    def _note_progress(self, offsets: PartitionOffsets, epochs: PartitionOffsets) -> None:
+        """Write the position for the group of `antipode.progress.group`, by which tools see the
+        lag. Every batch before it has ended. (Spark calls `commit` only when the next batch
+        begins, so a query that waits for records would seem to lag.) The checkpoint alone is the
+        position of the query: a group that cannot be written is reported and does not stop it.
+        """
+        group = self._options.progress_group
+        if not group or offsets == self._noted:
+            return
+        try:
+            self._asked().note_progress(group, offsets, epochs)
+            self._noted = offsets
+        except KafkaClientError as error:
+            print(f"antipode: group {group} is not written: {error}", file=sys.stderr)
 
     def _compared(
         self, offsets: PartitionOffsets, epochs: PartitionOffsets, log_ends: Mapping[PartitionKey, int]

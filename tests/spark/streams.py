@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.streaming import run_queries
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.ids import PartitionKey
 
 NOW_MS = round(time.time() * 1000)
 
@@ -68,6 +69,15 @@ class Streams:
 
     def _run(self, writer: Any, checkpoint: Path) -> None:
         run_queries(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start)
+
+    def committed(self, group: str) -> dict[PartitionKey, int]:
+        """The offsets of a group."""
+
+        async def ask() -> dict[PartitionKey, int]:
+            async with KafkaClient(self.bootstrap) as client:
+                return {key: found.offset for key, found in (await client.committed(group)).items()}
+
+        return asyncio.run(ask())
 
     def values(self, topic: str) -> list[int]:
         """The values of the committed records, sorted."""

@@ -1,6 +1,6 @@
 """The data source "antipode" in streaming queries. Promised: a query goes on from its checkpoint,
-its own or the Kafka connector's; with our sink each record is written once, also when everything is
-killed in between.
+its own or the Kafka connector's, and its group shows that position; with our sink each record is
+written once, also when everything is killed in between.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from deploy import jar_sets
 from runtime.children import Child
 from spark_jobs.connector.core.checkpoints import parse_offsets_file, topic_offsets
+from spark_jobs.connector.core.options import Use, parse_read
+from spark_jobs.connector.stream_reader import StreamReader
+from tests.spark.conftest import fresh_logs
 from tests.spark.streams import Streams, newest_file
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
+from wire.client.raw_client import KafkaClient, call_client
+from wire.client.security import SECURITY_KEYS
+from wire.protocol.ids import PartitionKey
 
 pytestmark = pytest.mark.timeout(480)
 
@@ -43,7 +51,8 @@ def test_a_query_goes_on_from_its_checkpoint_and_writes_each_record_once(streams
     source, target = streams.create(partitions=2), streams.create(partitions=2)
     checkpoint = tmp_path / "checkpoint"
     streams.fill(source, 0, 100, partitions=2)
-    streams.carry(source, target, checkpoint)
+    streams.carry(source, target, checkpoint, **{"antipode.progress.group": source})
+    assert streams.committed(source) == {(source, 0): 50, (source, 1): 50}
     assert json.loads(newest_file(checkpoint / "offsets").read_text().splitlines()[-1]) == {
         source: {"0": 50, "1": 50},
         f"{source} (leader epochs)": {"0": 0, "1": 0},
@@ -55,6 +64,24 @@ def test_a_query_goes_on_from_its_checkpoint_and_writes_each_record_once(streams
     streams.fill(source, 100, 130, partitions=2)
     streams.carry(source, target, checkpoint)
     assert streams.values(target) == list(range(130))
+
+
+def test_a_group_shows_up_to_where_batches_have_ended(brokers: tuple[LoneBroker, LoneBroker]) -> None:
+    logs = fresh_logs(brokers)
+    logs.append(logs.a, batch([b"1", b"2", b"3"]))
+    given = {"kafka.bootstrap.servers": logs.a.bootstrap, "subscribe": logs.topic, "startingOffsets": "earliest"}
+    group = {"antipode.progress.group": f"group of {logs.topic}"}
+    reader = StreamReader(parse_read(given | group, Use.READ_STREAM, SECURITY_KEYS))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(2))
+    assert end[logs.topic] == {"0": 2}
+    reader.latestOffset(end, ReadAllAvailable())
+    reader.stop()
+
+    async def committed(client: KafkaClient) -> dict[PartitionKey, int]:
+        return {key: found.offset for key, found in (await client.committed(f"group of {logs.topic}")).items()}
+
+    assert call_client(logs.a.bootstrap, committed) == {(logs.topic, 0): 2}
 
 
 @pytest.mark.java

@@ -20,13 +20,15 @@ P99 = 0.99
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRules:
     """The rules by which counts are judged. `reference` is the tier whose counts are the produced
-    records; `delay_alarm_ms` 0: no alarm for delays.
+    records; `delay_alarm_ms` 0: no alarm for delays. Windows and hours that begin before `since_ms`
+    are not judged, so that an alarm that was handled does not last.
     """
 
     reference: str
     window_ms: int
     alarm_windows: int = 3
     delay_alarm_ms: int = 0
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def _balances(tally: Tally, rules: AuditRules, tier: str, topic: str, settled_un
         return  # This program does not process the topic.
     nothing = WindowCount()
     for start_ms in sorted({*produced, *here}):
-        if start_ms + rules.window_ms > settled_until_ms:
+        if start_ms < rules.since_ms or start_ms + rules.window_ms > settled_until_ms:
             continue
         mine, other = produced.get(start_ms, nothing), here.get(start_ms, nothing)
         yield Balance(
@@ -156,6 +158,8 @@ def _runs(balances: Iterable[Balance]) -> Iterator[list[Balance]]:
 
 def _delays(tally: Tally, rules: AuditRules) -> Iterator[DelayPoint]:
     for (tier, topic, hour_ms), found in sorted(tally.delays.items()):
+        if hour_ms < rules.since_ms:
+            continue
         p99_ms = found.quantile_ms(P99)
         yield DelayPoint(
             tier=tier,

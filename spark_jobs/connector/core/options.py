@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from spark_jobs.connector.core.durations import FORM, duration_ms
 from spark_jobs.connector.core.offsets import Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
 from spark_jobs.connector.core.planning import NO_LIMIT
 from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
@@ -21,6 +22,7 @@ from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
+TRIGGER_DELAY_MS_MAX: Final = 900_000
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 """The maximum that brokers allow by default, because a task's transaction stays open until all
 tasks of its batch have written.
@@ -79,7 +81,11 @@ class ReadOptions:
     is_failing_on_loss: bool = True
     is_latest_without_match: bool = False
     offsets_per_trigger: int = NO_LIMIT
+    offsets_per_trigger_min: int = 0
+    trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
     partitions_min: int = 0
+    records_per_partition: int = NO_LIMIT
+    progress_group: str = ""
     split_bytes: int = SPLIT_BYTES
     fetch_bytes: int = FETCH_BYTES
     keeps_epochs: bool = True
@@ -112,6 +118,7 @@ _READING: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "minPartitions",
+    "maxRecordsPerPartition",
     "mode",
     "antipode.site",
     "antipode.split.bytes",
@@ -121,7 +128,13 @@ _READING: Final = (
     "kafka.client.rack",
     "kafka.max.partition.fetch.bytes",
 )
-_STREAMING: Final = ("maxOffsetsPerTrigger", "antipode.leader.epochs")
+_STREAMING: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "antipode.leader.epochs",
+    "antipode.progress.group",
+)
 _WRITING: Final = ("topic", "includeHeaders", "kafka.compression.type")
 _STREAM_WRITING: Final = ("antipode.query", "kafka.transaction.timeout.ms")
 JAVA_ONLY: Final = (
@@ -208,6 +221,12 @@ class _Given:
             raise InvalidOption(key, value, f"a number from {least} on")
         return number
 
+    def duration_ms(self, key: str, default_ms: int) -> int:
+        found = duration_ms(self._values[key]) if key in self._values else default_ms
+        if found is None:
+            raise InvalidOption(key, self._values[key], FORM)
+        return found
+
     def parsed(self, key: str, parse: Callable[[str], Value]) -> Value:
         try:
             return parse(self._values[key])
@@ -261,13 +280,32 @@ def parse_read(options: Mapping[str, str], use: Use, security_keys: tuple[str, .
             "startingOffsetsByTimestampStrategy", "error", {"error": False, "latest": True}
         ),
         offsets_per_trigger=given.number("maxOffsetsPerTrigger", NO_LIMIT),
+        offsets_per_trigger_min=_offsets_per_trigger_min(given),
+        trigger_delay_ms_max=given.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
         partitions_min=given.number("minPartitions", 0),
+        records_per_partition=given.number("maxRecordsPerPartition", NO_LIMIT),
+        progress_group=_progress_group(given),
         split_bytes=given.number("antipode.split.bytes", SPLIT_BYTES),
         fetch_bytes=given.number("kafka.max.partition.fetch.bytes", FETCH_BYTES),
         keeps_epochs=given.flag("antipode.leader.epochs", default=True),
         tally_directory=given.text("antipode.tally.directory"),
         verifies_checksums=_verifies_checksums(given, mode),
     )
+
+
+def _offsets_per_trigger_min(given: _Given) -> int:
+    least, most = given.number("minOffsetsPerTrigger", 0), given.number("maxOffsetsPerTrigger", NO_LIMIT)
+    if most != NO_LIMIT and least > most:
+        raise InvalidOption("minOffsetsPerTrigger", str(least), f"at most maxOffsetsPerTrigger, {most}")
+    return least
+
+
+def _progress_group(given: _Given) -> str:
+    group = given.text("antipode.progress.group")
+    if group and given.text("antipode.site"):
+        # a standby takes no offsets of groups but those that the mirror carries
+        raise InvalidOption("antipode.progress.group", group, "not together with antipode.site")
+    return group
 
 
 def _verifies_checksums(given: _Given, mode: Mode) -> bool:

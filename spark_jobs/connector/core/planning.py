@@ -82,12 +82,22 @@ def sized(
     ]
 
 
-def splits(found: Iterable[OffsetRange], *, split_bytes: int, partitions_min: int = 0) -> list[OffsetRange]:
-    """The ranges in parts of about `split_bytes`, and smaller ones if there would be fewer than
-    `partitions_min`. As the Kafka connector does, each range gets its share of that number.
+def splits(
+    found: Iterable[OffsetRange], *, split_bytes: int, partitions_min: int = 0, offsets_max: int = NO_LIMIT
+) -> list[OffsetRange]:
+    """The ranges in parts of about `split_bytes` and at most `offsets_max` offsets, and smaller
+    ones if there would be fewer than `partitions_min`. As the Kafka connector does, each range gets
+    its share of that number.
     """
     wanted = list(found)
-    counts = [max(1, -(-one.size_bytes // split_bytes)) if split_bytes else 1 for one in wanted]
+    counts = [
+        max(
+            1,
+            -(-one.size_bytes // split_bytes) if split_bytes else 1,
+            1 if offsets_max == NO_LIMIT else -(-one.offsets // offsets_max),
+        )
+        for one in wanted
+    ]
     if sum(counts) < partitions_min:
         total = sum(one.offsets for one in wanted)
         counts = [

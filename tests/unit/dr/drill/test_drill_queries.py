@@ -93,10 +93,10 @@ async def test_a_loss_without_an_account_and_a_repeated_record_fail_the_step(
 ) -> None:
     program = LOSING.replace("{", "{{").replace("}", "}}")
     queries = DrillQueries(tmp_path, (sys.executable, "-c", program, "{directory}", str(repeated)))
-    queries.start("q", bootstrap="a:1", topics=["t"])
     result = DrillResult(name="drill", description="", link="a-b", started_at_ms=0)
     environment = Environment(sites={})
     steps = QuerySteps(environment=environment, link="a-b", queries=queries, result=result)
+    queries.start("q", bootstrap="a:1", topics=["t"])
     with pytest.raises(OperationalFailure, match=problem):
         await steps.carry_out(FinishQuery(name="q", within="30s"))
     assert result.queries["q"]["stored"] == 9

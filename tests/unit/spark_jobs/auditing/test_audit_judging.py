@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -108,6 +109,24 @@ def test_delays_are_by_hour_with_an_alarm_above_the_bound() -> None:
     strict = AuditRules(reference="a", window_ms=WINDOW_MS, delay_alarm_ms=4_000)
     assert [one.is_alarm for one in judge(found, strict, EVER).delays] == [True, False]
     assert judge(found, strict, EVER).is_alarm
+    later = replace(strict, since_ms=HOUR_MS)
+    assert [one.hour_ms for one in judge(found, later, EVER).delays] == [HOUR_MS]
+    assert not judge(found, later, EVER).is_alarm, "the breach is over and was handled"
+
+
+def test_a_day_has_24_points_and_a_delay_of_3_seconds_is_3_seconds() -> None:
+    found = Tally()
+    hour = HOUR_MS // WINDOW_MS
+    found.add_batches("a", [[count(number * hour + 7, 5) for number in range(24)]], lateness_ms=0)
+    points = judge(found, RULES, EVER).delays
+    assert [one.hour_ms for one in points] == [number * HOUR_MS for number in range(24)]
+    assert {(one.records, one.mean_ms, one.p99_ms, one.max_ms) for one in points} == {(5, 3_000.0, 3_000, 3_000)}
+
+
+def test_gaps_that_begin_before_a_time_are_not_judged_since_it() -> None:
+    found = tally(a=windows(10, 10, 10, 10, 10), b=windows(9, 9, 9, 10, 9))
+    assert gaps(found, replace(RULES, since_ms=3 * WINDOW_MS)) == [(4, 1, False)]
+    assert gaps(found)[0] == (0, 3, True)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def test_names_are_compared_without_regard_to_case_and_security_is_handed_on() -
 
 
 @pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("", 900_000), ("15m", 900_000), ("2min", 120_000), ("10s", 10_000), ("250", 250), ("3H", 10_800_000)],
+)
+def test_a_trigger_waits_for_offsets_or_a_time_in_the_form_of_spark(text: str, expected_ms: int) -> None:
+    given = {"maxTriggerDelay": text} if text else {}
+    found = parse_read(LEAST | given | {"minOffsetsPerTrigger": "7"}, Use.READ_STREAM, SECURITY)
+    assert (found.offsets_per_trigger_min, found.trigger_delay_ms_max) == (7, expected_ms)
+
+
+@pytest.mark.parametrize(
     ("use", "options", "message"),
     [
         (Use.READ, {"strat": "x"}, "option strat is 'x'; accepted: for read "),
@@ -54,6 +64,17 @@ def test_names_are_compared_without_regard_to_case_and_security_is_handed_on() -
         (Use.READ, {"startingOffsets": '{"a": {"0": -1}}'}, "for a batch earliest"),
         (Use.READ, {"endingOffsets": "earliest"}, "accepted: latest"),
         (Use.READ, {"endingOffsets": "{"}, "option endingOffsets is '{'; accepted: it is not JSON such as"),
+        (
+            Use.READ_STREAM,
+            {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"},
+            "option minOffsetsPerTrigger is '11'; accepted: at most maxOffsetsPerTrigger, 10",
+        ),
+        (Use.READ_STREAM, {"maxTriggerDelay": "10 weeks"}, "accepted: a number with us, ms, s, m, min, h, d"),
+        (
+            Use.READ_STREAM,
+            {"antipode.progress.group": "g", "antipode.site": "a"},
+            "option antipode.progress.group is 'g'; accepted: not together with antipode.site",
+        ),
         (Use.READ, {"minPartitions": "0"}, "option minPartitions is '0'; accepted: a number from 1 on"),
         (Use.READ, {"failOnDataLoss": "no"}, "option failOnDataLoss is 'no'; accepted: true, false"),
         (Use.READ, {"includeHeaders": "true", "mode": "headers"}, "only with mode=records"),

@@ -24,6 +24,7 @@ from spark_jobs.connector.core.offsets import (
     resolve_start,
 )
 from spark_jobs.connector.core.planning import DataLost, OffsetRange, limited, packed, ranges, splits
+from spark_jobs.connector.core.trigger_delay import TriggerDelay
 
 LOGS = {("t", 0): LogRange(10, 100), ("t", 1): LogRange(0, 50)}
 
@@ -132,3 +133,28 @@ def test_filters_narrow_to_what_all_of_them_leave() -> None:
 def test_a_filter_that_is_not_understood_narrows_nothing() -> None:
     naive = dt.datetime(2026, 1, 1)
     assert narrowing([Condition("timestamp", ">", naive), Condition("key", "=", b"k")]) == EVERYTHING
+
+
+def test_no_part_has_more_offsets_than_the_largest_number_of_records() -> None:
+    found = [OffsetRange(topic="t", partition=0, first_offset=0, until_offset=25)]
+    parts = splits(found, split_bytes=0, offsets_max=10)
+    assert [(one.first_offset, one.until_offset) for one in parts] == [(0, 8), (8, 16), (16, 25)]
+    assert len(splits(found, split_bytes=0, partitions_min=5, offsets_max=10)) == 5
+
+
+def test_a_batch_waits_for_enough_offsets_or_for_its_time_and_either_alone_begins_it() -> None:
+    delay = TriggerDelay(offsets_min=10, delay_ms_max=1_000)
+    starts = {("t", 0): 5, ("t", 1): 5}
+
+    def is_waiting(offsets: int, now_ms: float) -> bool:
+        return delay.is_waiting(starts, {("t", 0): 5, ("t", 1): 5 + offsets}, now_ms)
+
+    assert not is_waiting(0, 0.0)
+    assert not is_waiting(1, 100.0)  # the first batch of a driver
+    assert is_waiting(9, 1_099.0)
+    assert not is_waiting(10, 1_099.0)  # enough offsets
+    assert is_waiting(1, 2_098.0)
+    assert not is_waiting(1, 2_099.0)  # the time is over
+    assert is_waiting(9, 2_100.0)
+    assert not is_waiting(0, 9_000.0)  # without a record no batch begins, and the time stays over
+    assert not is_waiting(1, 9_001.0)

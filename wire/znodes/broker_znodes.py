@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from wire.protocol.json_documents import is_number_text
 from wire.znodes.documents import Fields, encode_document
 from wire.znodes.layout import broker_path
+
+EPOCH_RAISES: Final = "antipode.epoch_raises"
+"""The feature of brokers that know raises of leader epochs (`controller_znodes.py`)."""
 
 
 class BrokerEndpoint(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,10 @@ class BrokerRegistration(Struct, frozen=True, kw_only=True):
     rack: str = ""
     timestamp_ms: int = 0
     jmx_port: int = -1
+    knows_epoch_raises: bool = True
+    """False for a broker of a release that takes leader epochs from the states of partitions alone,
+    as broker and as controller.
+    """
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
@@ -47,7 +54,7 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
         "timestamp": str(registration.timestamp_ms),
         "endpoints": [f"{end.listener}://{_bracketed(end.host)}:{end.port}" for end in registration.endpoints],
         "listener_security_protocol_map": {end.listener: end.security_protocol for end in registration.endpoints},
-        "features": {},
+        "features": {EPOCH_RAISES: {"min_version": 1, "max_version": 1}} if registration.knows_epoch_raises else {},
         "grpc_address": registration.grpc_address,
     }
     if registration.rack:
@@ -69,6 +76,7 @@ def decode_broker(node_id: int, payload: bytes) -> BrokerRegistration:
         rack=fields.text("rack", ""),
         timestamp_ms=fields.number("timestamp", 0, bits=64),
         jmx_port=fields.number("jmx_port", -1),
+        knows_epoch_raises=EPOCH_RAISES in fields.mapping("features", {}),
     )
 
 

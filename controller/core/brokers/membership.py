@@ -123,6 +123,7 @@ def list_brokers(draft: Draft, command: BrokersListed) -> None:
     here = draft.cluster.brokers.keys() | draft.cluster.presumed_dead.keys()
     come = [command.brokers[node] for node in sorted(command.brokers) if node not in here]
     _add(draft, come)
+    epoch_raises.store_for_earlier_releases(draft)
     if dead:
         # unclean elections wait while a broker is only presumed dead: it may still have every
         # record

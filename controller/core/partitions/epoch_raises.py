@@ -6,6 +6,9 @@ one message to the brokers. Every controller applies the raises that it finds st
 that it loads, so that no leader epoch goes back, also where the link has made the site passive
 since. The states of partitions are written in the background. A raise ends when each of them has
 its leader epoch, in the transaction of the last one or after it.
+
+While a broker of a release without raises is registered, the decision that raises also stores the
+states, because that broker's controller would not find the raise.
 """
 
 from __future__ import annotations
@@ -38,6 +41,20 @@ def raise_to_floors(draft: Draft) -> None:
             found = EpochRaise(name=_free_name(draft, floor), floor=floor, topics=frozenset(topics))
             draft.record(facts.LeaderEpochsRaised(epoch_raise=found))
             draft.raises.append(found)
+    store_for_earlier_releases(draft)
+
+
+def store_for_earlier_releases(draft: Draft) -> None:
+    """Store the states of all raises in this decision while a broker of a release without raises is
+    registered. As the next controller it would not find a raise, and elect another leader in an
+    epoch that is in use; as a broker it would refuse writes until the states are stored.
+    """
+    cluster = draft.cluster
+    brokers = (*cluster.brokers.values(), *cluster.presumed_dead.values())
+    if all(broker.registration.knows_epoch_raises for broker in brokers):
+        return
+    for _ in tuple(cluster.raises):
+        store_some(draft, count_max=len(cluster.leaderships))
 
 
 def _is_below(draft: Draft, partitions: Iterable[TopicPartition], floor: int) -> bool:

@@ -51,6 +51,8 @@ class SiteModel:
         self.zxid = 0
         self.controller_epoch = 0
         self.brokers: dict[int, Broker] = {}
+        self.earlier_releases: set[int] = set()
+        """Brokers of a release without raises of leader epochs; counts when they register."""
         self.links: dict[str, LinkRecord] = {}
         self.topics: dict[str, Topic] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
@@ -71,7 +73,11 @@ class SiteModel:
             if node not in self.brokers:
                 self.zxid += 1
                 registration = BrokerRegistration(
-                    node_id=node, endpoints=(), grpc_address=f"b{node}:1", rack=(racks or {}).get(node, "")
+                    node_id=node,
+                    endpoints=(),
+                    grpc_address=f"b{node}:1",
+                    rack=(racks or {}).get(node, ""),
+                    knows_epoch_raises=node not in self.earlier_releases,
                 )
                 self.brokers[node] = Broker(registration=registration, epoch=self.zxid)
         self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}

@@ -126,6 +126,17 @@ def store_raised(count_max: int) -> Step:
     return step
 
 
+def of_an_earlier_release(node: int) -> Step:
+    """The broker leaves, and registers again in a release without raises of leader epochs."""
+
+    def step(model: SiteModel) -> None:
+        model.earlier_releases.add(node)
+        brokers(*{1, 2, 3} - {node})(model)
+        brokers(1, 2, 3)(model)
+
+    return step
+
+
 def mend(model: SiteModel) -> None:
     for name in sorted(model.broken):
         model.mend(name)
@@ -164,6 +175,18 @@ SEQUENCES: dict[str, list[Step]] = {
         store_raised(1),
         link(active="a", epoch=4, floor=3 << 20),
         store_raised(1),
+    ],
+    "promote beside an earlier release": [
+        create("orders.x", "orders.y"),
+        of_an_earlier_release(3),
+        link(active="a", epoch=2, floor=1 << 20),
+        catch_up,
+    ],
+    "promote before an earlier release registers": [
+        create("orders.x", "orders.y"),
+        link(active="a", epoch=2, floor=1 << 20),
+        of_an_earlier_release(3),
+        catch_up,
     ],
     "promote and delete": [
         create("orders.x", "orders.y"),
@@ -207,6 +230,14 @@ def test_a_sequence_ends_the_same_wherever_the_controller_died(name: str) -> Non
         model, has_crashed = play(SEQUENCES[name], crash_after=crash_after)
         assert has_crashed
         assert without_order(model.summary()) == without_order(expected.summary()), f"crash after {crash_after}"
+
+
+@pytest.mark.parametrize("name", ["promote beside an earlier release", "promote before an earlier release registers"])
+def test_a_controller_of_an_earlier_release_finds_every_raised_leader_epoch_in_the_states(name: str) -> None:
+    model, _ = play(SEQUENCES[name], crash_after=None)
+    assert not model.raises
+    assert min(known.leader_epoch for known in model.leaderships.values()) >= 1 << 20
+    assert {partition: known.leader_epoch for partition, known in model.leaderships.items()} == model.epochs
 
 
 def without_order(summary: dict[str, Any]) -> dict[str, Any]:

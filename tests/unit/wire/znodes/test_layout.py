@@ -65,6 +65,7 @@ def test_a_registration_written_by_kafka_is_read() -> None:
     broker = decode_broker(0, payload)
     assert broker.endpoints == (BrokerEndpoint(listener="PLAINTEXT", host="localhost", port=9092),)
     assert (broker.grpc_address, broker.rack, broker.timestamp_ms) == ("", "", 1588925944886)
+    assert not broker.knows_epoch_raises
 
 
 def test_controller_registration_has_kafkas_three_fields() -> None:

@@ -36,19 +36,25 @@ FOLDERS: Final = {
 FIXTURES: Final = {"kafka_b": TWO_KAFKAS, "transactional_link": TWO_KAFKAS, "apache_kafka": ONE_KAFKA}
 """Fixtures of servers that files share; the first one that a file uses decides."""
 LONGEST: Final = (
-    TWO_KAFKAS,
-    ONE_KAFKA,
     "tests/integration/sites/test_pages.py",
     COMMANDS,
+    TWO_KAFKAS,
+    "tests/integration/sites/test_up.py",
+    BRIDGE,
+    ONE_KAFKA,
     "tests/sim/test_simulation.py",
     "tests/sim/test_mutants.py",
     "tests/integration/broker/replication/test_in_sync_replicas.py",
     "tests/integration/broker/replication/test_lost_brokers.py",
-    "tests/integration/sites/test_up.py",
-    "tests/integration/sites/test_lease.py",
-    "tests/integration/test_failing_over_again.py",
+    "tests/integration/sites/test_follower_damage.py",
     "tests/integration/broker/test_logins.py",
-    BRIDGE,
+    "tests/integration/test_failing_over_again.py",
+    "tests/integration/broker/test_links.py",
+    PASSIVE_SITE,
+    "tests/integration/sites/test_protection.py",
+    "tests/integration/broker/test_alternating_transactions.py",
+    "tests/integration/sites/test_failback.py",
+    "tests/integration/sites/test_lease.py",
 )
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 

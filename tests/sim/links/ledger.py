@@ -65,6 +65,8 @@ class LinkLedger:
         """Called with the node that appends a client's batch."""
         self.on_account: Callable[[str], object] = lambda _: None
         """Called with the site that keeps the account of a failover."""
+        self.on_raise: Callable[[str], object] = lambda _: None
+        """Called with the site that stores a raise of leader epochs."""
         for name, ensemble in zip((*SITES, "arbiter"), world.ensembles, strict=True):
             ensemble.on_commit = self._check_commit_at(name)
 
@@ -137,7 +139,7 @@ class LinkLedger:
     def _check_commit_at(self, name: str) -> Callable[[Tree, TransactionStep], None]:
         path = arbiter_znodes.record_path(LINK) if name == "arbiter" else znodes.link_path(LINK)
 
-        epochs = StoredEpochs(self._world, name)
+        epochs = StoredEpochs(self._world, name, lambda: self.on_raise(name))
 
         def check(tree: Tree, step: TransactionStep) -> None:
             epochs.check(tree, step)

@@ -14,6 +14,10 @@ from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
 from broker.site.forwarded_writes import ForwardedWrites
+from controller.core.draft import Draft
+from controller.core.partitions import epoch_raises
+from controller.core.state import facts
+from controller.stored import cluster_reader
 from dr.agent import failover_watch, links_store
 from dr.agent.arbiter import Arbiter
 from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
@@ -29,6 +33,7 @@ from tests.sim.mutants import Mutant, Original
 from tests.sim.seed_run import Kind
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.messages.produce_codec import PartitionProduced, ProduceRequest, TopicProduced
+from wire.znodes.controller_znodes import decode_epoch_raise
 
 
 def _always(value: Any) -> Any:
@@ -130,6 +135,20 @@ def _acknowledges_what_waited(_: Original) -> Original:
         ]
 
     return results
+
+
+def _forgets_raises(_: Original) -> Original:
+    """The raises are known by name, so that they end, and raise nothing."""
+    return lambda name, payload: (0, decode_epoch_raise(name, payload)[1])
+
+
+def _ends_at_once(_: Original) -> Original:
+    def store_some(draft: Draft, *, count_max: int) -> None:
+        del count_max
+        for name in tuple(draft.cluster.raises):
+            draft.record(facts.EpochRaiseEnded(name=name))
+
+    return store_some
 
 
 LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -260,6 +279,20 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "owner": SyncMarks,
             "name": "_mark",
             "substitute": _without_mark,
+        },
+        {
+            "title": "a new controller forgets a raise of leader epochs that is not in all states",
+            "known_seed": 28,
+            "owner": cluster_reader,
+            "name": "decode_epoch_raise",
+            "substitute": _forgets_raises,
+        },
+        {
+            "title": "a raise of leader epochs ends before the states of its partitions are stored",
+            "known_seed": 68,
+            "owner": epoch_raises,
+            "name": "store_some",
+            "substitute": _ends_at_once,
         },
     )
 )

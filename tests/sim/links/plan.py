@@ -58,9 +58,14 @@ class Story(enum.Enum):
     """One operator's request arrives after the move by another one."""
     DEGRADED = "degraded"
     """A leader that has stopped waiting for its standby is lost."""
+    SUCCESSOR = "successor"
+    """The controller of a promoted site ends soon after it has raised leader epochs."""
 
 
-DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG))
+DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG, Story.SUCCESSOR))
+SUCCESSOR_EVERY: Final = 10
+SUCCESSOR_SEED: Final = 8
+"""The seeds 8, 18, 28 and so on play `Story.SUCCESSOR`; all others choose by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,8 @@ class LinkPlan:
         """The plan of a seed."""
         chance = Random(seed * 6271 + 11)
         story = chance.choice((Story.RANDOM, Story.LAG, chance.choice(DIRECTED)))
+        if seed % SUCCESSOR_EVERY == SUCCESSOR_SEED:
+            story = Story.SUCCESSOR
         modes = (FailoverMode.OBSERVE, FailoverMode.AUTOMATIC, FailoverMode.AUTOMATIC)
         policies = (SyncPolicy.NONE, SyncPolicy.NONE, SyncPolicy.BLOCK, SyncPolicy.DEGRADE)
         plan = cls(
@@ -118,6 +125,8 @@ class LinkPlan:
                 return {"sync": SyncPolicy.DEGRADE, "mode": FailoverMode.AUTOMATIC, "lease_ms": 1000}
             case Story.STALE_MIRROR:
                 return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE}
+            case Story.SUCCESSOR:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE, "brokers": 2, "lease_ms": 1000}
             case _:
                 return {}
 

@@ -4,6 +4,8 @@ which they are stored, before the states of their partitions have them (decision
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
 from tests.sim.world import World
 from tests.sim.zookeeper_tree import Tree
@@ -18,9 +20,11 @@ Key = tuple[bytes, int]
 class StoredEpochs:
     """The leader and the leader epoch in force of each partition of one site."""
 
-    def __init__(self, world: World, site: str) -> None:
+    def __init__(self, world: World, site: str, on_raise: Callable[[], object]) -> None:
+        """`on_raise` is called after each raise that is stored."""
         self._world = world
         self._site = site
+        self._on_raise = on_raise
         self._in_force: dict[Key, tuple[int, int]] = {}
 
     def check(self, tree: Tree, step: TransactionStep) -> None:
@@ -38,6 +42,7 @@ class StoredEpochs:
         for key, (epoch, leader) in self._in_force.items():
             if key[0] in ids and epoch < floor:
                 self._in_force[key] = floor, leader
+        self._on_raise()
 
     def _check_state(self, tree: Tree, topic: str, index: int, value: bytes) -> None:
         state = decode_partition_state(topic, index, value)

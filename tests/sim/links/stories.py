@@ -6,6 +6,7 @@ random.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Final
 
 from tests.sim.links.faults import LinkFaults, Pairs
@@ -17,6 +18,8 @@ from tests.sim.node import Node
 from tests.sim.world import World
 from wire.rules.links import FailoverMode
 from wire.znodes import arbiter_znodes
+from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import decode_controller
 
 TEMPTED_S: Final = 12.0
 """In this time a site would promote itself if no gate were closed."""
@@ -25,6 +28,10 @@ PROMOTED_S_MAX: Final = 25.0
 """How long a story waits for a promotion, which may be refused."""
 IN_FLIGHT_S: Final = 0.0015
 """The leader's appended records are on their way to its follower at that time."""
+RAISED_S: Final = 2.0
+"""For this time a raise of leader epochs is in force before the states of partitions have it."""
+STORED_S_MAX: Final = 4.0
+"""After this the states of partitions have the raised leader epochs."""
 
 
 class StoryFaults(LinkFaults):
@@ -62,6 +69,7 @@ class StoryFaults(LinkFaults):
                 Story.STALE_MIRROR: self._stale_mirror,
                 Story.TWO_OPERATORS: self._two_operators,
                 Story.DEGRADED: self._degraded,
+                Story.SUCCESSOR: self._successor,
             }[story]()
         self._has_ended = True
 
@@ -184,6 +192,36 @@ class StoryFaults(LinkFaults):
         await self._until(lambda: self._is_promoted(other(active)), TEMPTED_S)
         self._join(line, f"the line between the mirror into {other(active)} and site {active}")
         await self._come_back(active)
+
+    async def _successor(self) -> None:
+        """The controller of the promoted site ends with its broker, before or after it has stored
+        the states of the raised partitions. Its successor elects leaders for those that this broker
+        led. Often an operator moves the link back at once, so that the successor finds a raise at a
+        passive site.
+        """
+        active = await self._beginning()
+        promoted, chance = other(active), self._world.chance
+        self._ledger.on_raise = lambda site: self._end_controller(site, chance) if site == promoted else None
+        if chance.random() < 0.5:
+            self._lose(active)
+            await self._promote(promoted)
+            await self._come_back(active)
+            return
+        for site in (promoted, active):
+            self._operators[0].move(site, is_planned=True)
+            await self._until(lambda: not self._operators[0].is_busy, PROMOTED_S_MAX)
+
+    def _end_controller(self, site: str, chance: Random) -> None:
+        """The broker that hosts the site's controller ends within some seconds, once."""
+        self._ledger.on_raise = lambda _: None
+        node = self._sites.nodes[self._controller_of(site)]
+        delay_s = chance.choice((0.02, chance.uniform(0.0, RAISED_S), chance.uniform(RAISED_S, STORED_S_MAX)))
+        self._later(delay_s, node.kill)
+        self._later(delay_s + chance.uniform(1.0, 4.0), node.start)
+
+    def _controller_of(self, site: str) -> int:
+        found = self._world.ensembles[SITES.index(site)].tree.nodes[znodes.CONTROLLER]
+        return decode_controller(found.value).controller_id
 
     def _lacks_acknowledged(self, site: str) -> bool:
         last = self._ledger.acknowledged[-1]

@@ -283,8 +283,8 @@ class ActiveController:
             watches.append(partial(follow, read, self._on_unclean_election))
         return watches
 
-    async def _on_brokers(self, brokers: dict[int, Broker]) -> None:
-        await self._tell(ask.BrokersListed(brokers=brokers))
+    async def _on_brokers(self, listed: tuple[dict[int, Broker], int]) -> None:
+        await self._tell(ask.BrokersListed(brokers=listed[0], registrations_zxid=listed[1]))
 
     async def _on_topic_names(self, names: list[str]) -> None:
         self._topic_watches.follow(names)

@@ -98,6 +98,11 @@ class AssignedReplicas:
         # before a whole image, an unknown topic may just not have been listed yet
         if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
             self._remove_strays(image)
+        if image.full_version != before.full_version:
+            await self._leave_unassigned(image, change)
+        # before a log is created or written under this registration: what follows is newer than the
+        # removals in this image
+        await self._logs.note_registration(image.broker_epoch)
         # in threads, so that `open_or_create` below need not block the loop for old names
         await self._logs.make_way(change.changed, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
@@ -153,13 +158,30 @@ class AssignedReplicas:
             "log that is not assigned here set aside", topic=unknown.topic, partition=unknown.partition
         )
 
-    def _remove_left(self, left: PartitionLog, *, is_named: bool) -> None:
-        """Remove the log of a partition that moved to other brokers while this one was away."""
-        if not is_named:
+    async def _leave_unassigned(self, image: ClusterImage, change: ImageChange) -> None:
+        """Remove the logs of all partitions that are not assigned to this broker."""
+        turn_began_ms = self._clock.monotonic_ms()
+        for topic in change.changed:
+            for partition in topic.partitions.values():
+                if image.node_id not in partition.replicas:
+                    self._leave(image, topic, partition.index)
+            if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
+                await asyncio.sleep(0)
+                turn_began_ms = self._clock.monotonic_ms()
+
+    def _leave(self, image: ClusterImage, topic: TopicImage, index: int) -> None:
+        key = (topic.name, index)
+        self._partitions.offline.discard(key)
+        left = self._logs.get(*key)
+        handled = None if left is None else self._logs.registration_of(left)
+        is_named = image.must_delete_replica(topic.topic_id, index, handled_registration=handled)
+        if (hosted := self._partitions.hosted.get(key)) is not None:
+            self._delete(hosted, is_named=is_named)
+        elif left is not None and is_named:  # the partition moved while this broker was away
+            self._logs.delete(left)
+            state_change.info("deleted the log of a reassigned partition", topic=topic.name, partition=index)
+        elif left is not None:
             self._set_aside(left)
-            return
-        self._logs.delete(left)
-        state_change.info("deleted the log of a reassigned partition", topic=left.topic, partition=left.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's effective config here; an override that this broker does not accept is
@@ -200,12 +222,7 @@ class AssignedReplicas:
         key = (topic.name, partition.index)
         hosted = self._partitions.hosted.get(key)
         if image.node_id not in partition.replicas:
-            self._partitions.offline.discard(key)
-            is_named = (topic.topic_id, partition.index) in image.removed_replicas
-            if hosted is not None:
-                self._delete(hosted, is_named=is_named)
-            elif (left := self._logs.get(*key)) is not None:
-                self._remove_left(left, is_named=is_named)
+            self._leave(image, topic, partition.index)
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)

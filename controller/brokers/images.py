@@ -153,11 +153,16 @@ class PendingChanges(Struct):
         names: Iterable[str] = cluster.topics if self.is_full else {one.topic for one in self.partitions}
         for name in names:
             topic = cluster.topics.get(name)
-            if topic is None or not topic.removed:
+            if topic is None:
                 continue
-            indexes = [index for index, nodes in sorted(topic.removed.items()) if node_id in nodes]
-            if indexes:
-                yield RemovedReplicas(topic_id=topic.topic_id, partitions=indexes)
+            by_zxid: dict[int, list[int]] = {}
+            for index in sorted(topic.removed.keys() | topic.removed_while_away.keys()):
+                if node_id in topic.removed.get(index, ()):
+                    by_zxid.setdefault(0, []).append(index)
+                elif zxid := topic.removed_while_away.get(index, {}).get(node_id, 0):
+                    by_zxid.setdefault(zxid, []).append(index)
+            for zxid, indexes in by_zxid.items():
+                yield RemovedReplicas(topic_id=topic.topic_id, partitions=indexes, registrations_zxid=zxid)
 
     def _changed_topics(self, cluster: Cluster, topics: TopicMessages) -> Iterable[TopicInfo]:
         by_topic: dict[str, list[TopicPartition]] = {name: [] for name in sorted(self.topics)}

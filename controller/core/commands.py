@@ -111,9 +111,10 @@ class TakeOver(Struct, frozen=True, kw_only=True):
 
 
 class BrokersListed(Struct, frozen=True, kw_only=True):
-    """All brokers that are registered now."""
+    """All brokers that are registered now, and the zxid of the newest change among them."""
 
     brokers: Mapping[int, Broker]
+    registrations_zxid: int = 0
 
 
 class TopicsDiscovered(Struct, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ class ClusterReader:
         stand-in, else a passive site would accept writes.
         """
         cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
-        cluster.brokers = await self.brokers()
+        cluster.brokers, cluster.registrations_zxid = await self.brokers()
         cluster.links, cluster.link_problems = await self.links(site=rules.site)
         cluster.quotas = await self.quotas()
         cluster.scram_users = await self.scram_users()
@@ -147,11 +147,13 @@ class ClusterReader:
         answers = await in_flight(read, windows(items, size), at_once=WINDOWS_IN_FLIGHT_MAX)
         return [answer for window in answers for answer in window]
 
-    async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
-        """Registered brokers; a malformed registration is skipped, with an error in the log."""
-        names = await self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
+    async def brokers(self, watch: Watch | None = None) -> tuple[dict[int, Broker], int]:
+        """Registered brokers, and the zxid of the newest change among them; a malformed
+        registration is skipped, with an error in the log.
+        """
+        names, stat = await self._zookeeper.children_and_stat(znodes.BROKER_IDS, watch=watch)
         brokers = await in_flight(self._broker, [int(name) for name in names if name.isdecimal()])
-        return {broker.node_id: broker for broker in brokers if broker is not None}
+        return {broker.node_id: broker for broker in brokers if broker is not None}, stat.children_zxid
 
     async def _broker(self, node_id: int) -> Broker | None:
         found = await self._get(znodes.broker_path(node_id))
@@ -376,6 +378,7 @@ def _topic(name: str, payload: bytes, stat: NodeStat, configs: bytes | None) -> 
         assignment=assignment.partitions,
         adding=assignment.adding_replicas,
         removing=assignment.removing_replicas,
+        removed_while_away=assignment.removed_while_away,
         configs={} if configs is None else decode_topic_config(name, configs),
         version=stat.version,
         has_stored_configs=configs is not None,

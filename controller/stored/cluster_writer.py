@@ -77,7 +77,7 @@ class ClusterWriter:
                 topics[change.topic] = topics[change.topic].grown(change.assignment, change.over_version)
                 return [_assignment_step(topics[change.topic])]
             case facts.PartitionsReassigned():
-                topics[change.topic] = topics[change.topic].reassigned(change.partitions)
+                topics[change.topic] = change.of(topics[change.topic])
                 return [_assignment_step(topics[change.topic])]
             case facts.TopicConfigsReplaced(must_store=True):
                 return [_configs_step(change, before.topics[change.topic])]
@@ -189,6 +189,7 @@ def _assignment_value(topic: Topic) -> bytes:
             partitions=topic.assignment,
             adding_replicas=topic.adding,
             removing_replicas=topic.removing,
+            removed_while_away=topic.removed_while_away,
         )
     )
 

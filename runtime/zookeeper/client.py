@@ -303,6 +303,12 @@ class ZooKeeper:
         """
         return sorted(await self._finish(self._client.get_children_async(path, watch=self._watch(watch))))
 
+    async def children_and_stat(self, path: str, *, watch: Watch | None = None) -> tuple[list[str], NodeStat]:
+        """Like `children`, with the stat of the parent as of the same moment."""
+        pending = self._client.get_children_async(path, watch=self._watch(watch), include_data=True)
+        names, stat = await self._finish(pending)
+        return sorted(names), node_stat(stat)
+
     async def set(self, path: str, value: bytes, *, version: int = -1) -> NodeStat:
         """Replace the data; BadVersionError when `version` is not the current one (-1:
         unconditional).

@@ -15,6 +15,8 @@ class NodeStat(Struct, frozen=True, kw_only=True):
     ephemeral_owner: int
     child_changes: int = 0
     """The number of children created or deleted."""
+    children_zxid: int = 0
+    """The zxid of the newest creation or deletion of a child."""
 
 
 class CreateNode(Struct, frozen=True, kw_only=True):

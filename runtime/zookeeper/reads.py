@@ -35,6 +35,7 @@ def node_stat(stat: ZnodeStat) -> NodeStat:
         created_at_ms=stat.ctime,
         ephemeral_owner=stat.ephemeralOwner,
         child_changes=stat.cversion,
+        children_zxid=stat.pzxid,
     )
 
 

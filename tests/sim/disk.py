@@ -266,6 +266,12 @@ class MemoryLogStore(LogStore):
         """No person puts a log back here, so it is gone as a deleted one."""
         self.delete(log)
 
+    def registration_of(self, log: PartitionLog) -> int | None:
+        return self._kept.registration
+
+    async def note_registration(self, zxid: int) -> None:
+        self._kept.registration = max(zxid, self._kept.registration or 0)
+
     async def maintain(self, *_: Any, **__: Any) -> list[str]:
         """Nothing expires here."""
         return []
@@ -302,6 +308,7 @@ class Disk:
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, StoredLog] = {}
         self.files = MemoryFiles()
+        self.registration: int | None = None
 
     def recover(self, chance: Random, *, has_lost_power: bool) -> None:
         """The state for a new process. Its objects are new, because a killed process may still hold

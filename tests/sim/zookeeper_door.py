@@ -165,7 +165,7 @@ class SimZooKeeper(ZooKeeper):
     async def _read(self, kind: str, path: str, watch: Watch | None) -> Any:
         if watch is None:
             return await self._ask(kind, path, False)
-        key = ("children" if kind == "children" else "data", path)
+        key = ("children" if kind.startswith("children") else "data", path)
         self._watches[key].append(watch)
         try:
             return await self._ask(kind, path, True)
@@ -217,6 +217,10 @@ class SimZooKeeper(ZooKeeper):
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         found: list[str] = await self._read("children", path, watch)
+        return found
+
+    async def children_and_stat(self, path: str, *, watch: Watch | None = None) -> tuple[list[str], NodeStat]:
+        found: tuple[list[str], NodeStat] = await self._read("children_and_stat", path, watch)
         return found
 
     async def set(self, path: str, value: bytes, *, version: int = -1) -> NodeStat:

@@ -28,6 +28,8 @@ from tests.sim.zookeeper_tree import Node, Tree, parent_of
 
 SERVERS = ("z1", "z2", "z3")
 CheckCommit = Callable[[Tree, TransactionStep], None]
+Done = tuple[TransactionStep, Node | None, int]
+"""A step that was tried, the node before it, and its parent's `children_zxid` before it."""
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class Server:
             kind, number, *arguments = connection.requests.popleft()
             if kind == "connect":
                 self._connect(connection, *arguments)
-            elif kind in ("get", "exists", "children"):
+            elif kind in ("get", "exists", "children", "children_and_stat"):
                 self._read(connection, kind, number, *arguments)
             elif kind == "get_many":
                 self._read_many(connection, number, *arguments)
@@ -170,12 +172,14 @@ class Server:
     def _read(self, connection: ServerConnection, kind: str, number: int, path: str, is_watched: bool) -> None:
         node = self.tree.nodes.get(path)
         if is_watched and (node is not None or kind == "exists"):
-            connection.watches.add(("children" if kind == "children" else "data", path))
+            connection.watches.add(("children" if kind.startswith("children") else "data", path))
         answer: Any
         if kind == "exists":
             answer = None if node is None else node.stat()
         elif node is None:
             answer = NoNodeError()
+        elif kind == "children_and_stat":
+            answer = sorted(node.children), node.stat()
         else:
             answer = sorted(node.children) if kind == "children" else (node.value, node.stat())
         connection.end.send(("answer", number, self.tree.zxid, answer))
@@ -258,7 +262,7 @@ class Ensemble:
         """The errors, one a step, if one of the steps cannot be made; None if all can. The steps
         are tried and undone: a ledger must not note a step of a transaction that is refused.
         """
-        done: list[tuple[TransactionStep, Node | None]] = []
+        done: list[Done] = []
         try:
             for position, step in enumerate(wanted):
                 error = self.tree.check(step)
@@ -267,17 +271,18 @@ class Ensemble:
                     failed[position] = error
                     return failed
                 if len(wanted) > 1:
-                    done.append((step, _copy(self.tree.nodes.get(step.path))))
+                    parent = self.tree.nodes[parent_of(step.path)]
+                    done.append((step, _copy(self.tree.nodes.get(step.path)), parent.children_zxid))
                     self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)
             return None
         finally:
             self._undo(done)
 
-    def _undo(self, done: list[tuple[TransactionStep, Node | None]]) -> None:
-        for step, kept in reversed(done):
+    def _undo(self, done: list[Done]) -> None:
+        for step, kept, children_zxid in reversed(done):
             parent, name = self.tree.nodes[parent_of(step.path)], step.path.rpartition("/")[2]
             if isinstance(step, CreateNode | DeleteNode):
-                parent.child_changes -= 1
+                parent.child_changes, parent.children_zxid = parent.child_changes - 1, children_zxid
             if kept is None:
                 del self.tree.nodes[step.path]
                 parent.children.discard(name)

@@ -24,6 +24,7 @@ class Node:
     owner: int = 0
     children: set[str] = field(default_factory=set)
     child_changes: int = 0
+    children_zxid: int = 0
 
     def stat(self) -> NodeStat:
         """The interface for clients."""
@@ -34,6 +35,7 @@ class Node:
             created_at_ms=self.created_at_ms,
             ephemeral_owner=self.owner,
             child_changes=self.child_changes,
+            children_zxid=self.children_zxid,
         )
 
 
@@ -65,7 +67,7 @@ class Tree:
                 self.nodes[path] = Node(step.value, zxid, zxid, now_ms, owner=session if step.is_ephemeral else 0)
                 parent = self.nodes[parent_of(path)]
                 parent.children.add(path.rpartition("/")[2])
-                parent.child_changes += 1
+                parent.child_changes, parent.children_zxid = parent.child_changes + 1, zxid
                 return [("data", path), ("children", parent_of(path))]
             case SetNode():
                 node = self.nodes[path]
@@ -75,7 +77,7 @@ class Tree:
                 del self.nodes[path]
                 parent = self.nodes[parent_of(path)]
                 parent.children.discard(path.rpartition("/")[2])
-                parent.child_changes += 1
+                parent.child_changes, parent.children_zxid = parent.child_changes + 1, zxid
                 return [("data", path), ("children", path), ("children", parent_of(path))]
         return []
 

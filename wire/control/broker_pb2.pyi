@@ -283,12 +283,14 @@ class DeletedTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class RemovedReplicas(_message.Message):
-    __slots__ = ("topic_id", "partitions")
+    __slots__ = ("topic_id", "partitions", "registrations_zxid")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATIONS_ZXID_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partitions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+    registrations_zxid: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., registrations_zxid: _Optional[int] = ...) -> None: ...
 
 class PartitionFailure(_message.Message):
     __slots__ = ("topic", "partition", "error_code")

@@ -97,11 +97,25 @@ class Fields(Struct, frozen=True):
         return tuple(self._integer(name, value) for value in self._list(name, self._value(name, REQUIRED)))
 
     def replicas(self, name: str, default: Mapping[str, Any] = REQUIRED) -> dict[int, tuple[int, ...]]:
-        partitions: dict[int, tuple[int, ...]] = {}
-        for index, replicas in self.mapping(name, default).items():
-            if index.startswith("-") or not is_number_text(index):
-                self.fail(f"field {name!r} has the partition {index!r}, not a whole number")
-            partitions[self._integer(name, int(index))] = tuple(
-                self._integer(f"{name}.{index}", node) for node in self._list(name, replicas)
-            )
-        return partitions
+        return {
+            self._key(name, index): tuple(self._integer(f"{name}.{index}", node) for node in self._list(name, replicas))
+            for index, replicas in self.mapping(name, default).items()
+        }
+
+    def numbers_by_number(self, name: str) -> dict[int, dict[int, int]]:
+        """Whole numbers of 64 bits under two keys that are numbers; empty when the field is
+        missing.
+        """
+        return {
+            self._key(name, outer): {
+                self._key(name, inner): self._integer(f"{name}.{outer}.{inner}", value, bits=64)
+                for inner, value in Fields(self.path, found).mapping(outer).items()
+            }
+            for found in (self.mapping(name, {}),)
+            for outer in found
+        }
+
+    def _key(self, name: str, key: str) -> int:
+        if key.startswith("-") or not is_number_text(key):
+            self.fail(f"field {name!r} has the key {key!r}, not a whole number")
+        return self._integer(name, int(key))

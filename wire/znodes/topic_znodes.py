@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -21,6 +22,10 @@ class TopicAssignment(Struct, frozen=True, kw_only=True):
     partitions: Mapping[int, tuple[int, ...]]
     adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removed_while_away: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """By partition: brokers that were not registered when a reassignment removed the partition from
+    them, each with the zxid of the newest change of registrations before that.
+    """
 
 
 class StoredPartitionState(Struct, frozen=True, kw_only=True):
@@ -66,8 +71,17 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
             "partitions": _replica_lists(assignment.partitions),
             "adding_replicas": _replica_lists(assignment.adding_replicas),
             "removing_replicas": _replica_lists(assignment.removing_replicas),
+            **_removals(assignment.removed_while_away),
         }
     )
+
+
+def _removals(removed: Mapping[int, Mapping[int, int]]) -> dict[str, Any]:
+    """The field that Kafka's format does not have; absent without a removal."""
+    stored = {
+        str(index): {str(node): zxid for node, zxid in sorted(removed[index].items())} for index in sorted(removed)
+    }
+    return {"antipode_removed_while_away": stored} if stored else {}
 
 
 def _replica_lists(partitions: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
@@ -88,6 +102,7 @@ def decode_topic(topic: str, payload: bytes) -> TopicAssignment:
         partitions=fields.replicas("partitions"),
         adding_replicas=fields.replicas("adding_replicas", {}),
         removing_replicas=fields.replicas("removing_replicas", {}),
+        removed_while_away=fields.numbers_by_number("antipode_removed_while_away"),
     )
 
 

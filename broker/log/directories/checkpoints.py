@@ -5,9 +5,11 @@ Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-chec
 `topic partition offset`. Two additional files in the same format keep reports of mirrors about
 their sources: high watermarks, and when the mirror saw them (Unix ms in the offset's place).
 `leader-epoch-checkpoint`: the same with `epoch offset`. `partition.metadata`: version and topic id.
-`meta.properties`: node and cluster id. All are replaced atomically and durably: temporary file,
-fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; the caller decides
-what to do (without a recovery point everything is checked; without leader epochs they are rebuilt).
+`meta.properties`: node and cluster id. `antipode-handled-registration-checkpoint`: the newest
+registration of the broker whose first image the directory has applied. All are replaced atomically
+and durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises
+`CorruptCheckpoint`; the caller decides what to do (without a recovery point everything is checked;
+without leader epochs they are rebuilt).
 
 Callers: broker/log/directories/log_directory.py, broker/log/loading.py.
 """
@@ -35,6 +37,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+HANDLED_REGISTRATION: Final = "antipode-handled-registration-checkpoint"
 
 _VERSION: Final = "0"
 _TOPIC_ID_BYTES: Final = 16
@@ -81,6 +84,19 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
             raise CorruptCheckpoint(path, f"entry {line!r} does not follow the one before")
         entries.append(entry)
     return entries
+
+
+def write_registration(disk: Disk, path: str, zxid: int) -> None:
+    """Replace the number of the newest registration that a log directory has handled."""
+    _write_lines(disk, path, [str(zxid)])
+
+
+def read_registration(disk: Disk, path: str) -> int | None:
+    """The newest registration that a log directory has handled; None if it has no such file."""
+    lines = _read_lines(disk, path)
+    if not lines:
+        return None
+    return _number(path, lines[0])
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_new: bool = False) -> None:

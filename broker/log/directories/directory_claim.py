@@ -1,4 +1,5 @@
-"""The ownership of a log directory: its lock, and the broker and cluster that have written to it.
+"""The ownership of a log directory: its lock, the broker and cluster that have written to it, and
+the newest registration of the broker that it has handled.
 
 Caller: broker/log/directories/log_directory.py.
 """
@@ -34,6 +35,10 @@ class DirectoryClaim:
         self._disk = disk
         self._descriptor = -1
         self._locked_path = ""
+        self.registration: int | None = None
+        """The newest registration of the broker (the zxid of its creation) whose removals of
+        replicas this directory has applied; None if the directory has no record of it.
+        """
 
     def lock(self) -> None:
         """Lock the directory. DirectoryLocked."""
@@ -73,6 +78,26 @@ class DirectoryClaim:
                 raise ForeignDirectory(
                     "opening", path, f"the directory belongs to {key}={found[key]}, this broker has {wanted}"
                 )
+
+    def read_registration(self) -> None:
+        """Read which registration the directory has handled. A damaged file counts as none: then
+        removed replicas are kept aside.
+        """
+        try:
+            self.registration = checkpoints.read_registration(self._disk, self._registration_path())
+        except checkpoints.CorruptCheckpoint:
+            self.registration = None
+
+    def note_registration(self, zxid: int) -> None:
+        """Record, durably, that the directory has handled this registration. A number never
+        decreases: registrations in a ZooKeeper that was restored from a backup may have lower ones.
+        """
+        if self.registration is None or self.registration < zxid:
+            checkpoints.write_registration(self._disk, self._registration_path(), zxid)
+            self.registration = zxid
+
+    def _registration_path(self) -> str:
+        return f"{self._path}/{checkpoints.HANDLED_REGISTRATION}"
 
     def take_clean_marker(self) -> bool:
         """Remove the mark of a clean stop; return whether there was one."""

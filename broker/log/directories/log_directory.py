@@ -61,7 +61,7 @@ class LogDirectory:
         self.stray_count = 0
         self._descriptors = descriptors
         self._disk: Disk = descriptors.disk
-        self._claim = DirectoryClaim(self.path, self._disk)
+        self.claim = DirectoryClaim(self.path, self._disk)
         self._checkpoints = DirectoryCheckpoints(self._disk, self.path, self.logs)
         self._needs_sync = False
         self._named_last: PartitionLog | None = None
@@ -74,10 +74,11 @@ class LogDirectory:
         """
         with storage_errors("creating", self.path):
             os.makedirs(self.path, exist_ok=True)
-        self._claim.lock()
+        self.claim.lock()
         try:
-            self._claim.check_identity(node_id, cluster_id)
-            self.is_clean = self._claim.take_clean_marker()
+            self.claim.check_identity(node_id, cluster_id)
+            self.is_clean = self.claim.take_clean_marker()
+            self.claim.read_registration()
             self._read_checkpoints()
             self.remove_deleted_directories()
         except BaseException:
@@ -86,7 +87,7 @@ class LogDirectory:
 
     def unlock(self) -> None:
         """Release the directory to other processes."""
-        self._claim.unlock()
+        self.claim.unlock()
 
     def _read_checkpoints(self) -> None:
         for fault in self._checkpoints.read(self._disk):

@@ -272,6 +272,31 @@ class LogPlacement:
         """Path of the log directory that holds `log`."""
         return self._homes[TopicPartition(log.topic, log.partition)].path
 
+    def registration_of(self, log: PartitionLog) -> int | None:
+        """The newest registration of this broker that the log's directory has handled, None if that
+        is not known: see `DirectoryClaim.registration`.
+        """
+        return self._homes[TopicPartition(log.topic, log.partition)].claim.registration
+
+    async def note_registration(self, zxid: int) -> None:
+        """Record that all directories have handled this registration. Deletions so far are durable
+        first: after a crash in between they are done again.
+        """
+        if not zxid or all(
+            (known := directory.claim.registration) is not None and known >= zxid for directory in self.directories
+        ):
+            return
+        try:
+            await self._deletions.put_aside()
+        except StorageError as error:
+            self.note_failure(error)
+        for directory in tuple(self.directories):
+            try:
+                await in_thread(directory.sync)
+                await in_thread(partial(directory.claim.note_registration, zxid))
+            except StorageError as error:
+                self.note_failure(error)
+
     # -- moving ------------------------------------------------------------------------------------
 
     def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:

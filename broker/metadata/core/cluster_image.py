@@ -89,9 +89,12 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The topics that the last batch named as deleted. A controller names each until all its
     replicas are gone.
     """
-    removed_replicas: frozenset[tuple[bytes, int]] = frozenset()
+    broker_epoch: int = 0
+    """The registration of this broker that the last batch addressed."""
+    removed_replicas: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
     """The partitions, by topic id, from which a reassignment has removed this broker, as the last
-    batch names them.
+    batch names them. The value is 0 if the broker was registered at that time, else the zxid of the
+    newest change of registrations before the removal.
     """
     quarantined: frozenset[str] = frozenset()
     """Topics that the controller cannot read: this broker's state of them, in `topics` and in its
@@ -113,6 +116,17 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """Cache of `links_of`: topic name to link names, shared by images with the same links."""
     raised: dict[str, tuple[TopicImage, int, TopicImage]] = field(default_factory=dict)
     """Cache of `_at_floor`: topic name to a peer's topic, the floor, and the topic at the floor."""
+
+    def must_delete_replica(self, topic_id: bytes, index: int, *, handled_registration: int | None) -> bool:
+        """True if the controller has removed this broker from the partition, and a log in a
+        directory that has handled the registration holds nothing newer than the removal. If the
+        directory has handled a later registration, the removal was applied before, and the
+        partition may have been assigned here again: ZooKeeper has data of a backup (decision 183).
+        """
+        removal = self.removed_replicas.get((topic_id, index))
+        if removal is None:
+            return False
+        return removal == 0 or (handled_registration is not None and handled_registration <= removal)
 
     def links_of(self, topic: str) -> tuple[str, ...]:
         """The names of the links that carry the topic; several where this site has several

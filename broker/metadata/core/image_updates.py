@@ -88,9 +88,12 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         deleted_ids=frozenset(bytes(deleted.topic_id) for deleted in batch.deleted_topics),
-        removed_replicas=frozenset(
-            (bytes(removed.topic_id), index) for removed in batch.removed_replicas for index in removed.partitions
-        ),
+        broker_epoch=batch.broker_epoch,
+        removed_replicas={
+            (bytes(removed.topic_id), index): removed.registrations_zxid
+            for removed in batch.removed_replicas
+            for index in removed.partitions
+        },
         quarantined=quarantined,
         links=image.links if has_same_links else links,
         # an epoch that was confirmed without a time limit needs a permit from now on

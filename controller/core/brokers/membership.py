@@ -124,6 +124,9 @@ def list_brokers(draft: Draft, command: BrokersListed) -> None:
     come = [command.brokers[node] for node in sorted(command.brokers) if node not in here]
     _add(draft, come)
     epoch_raises.store_for_earlier_releases(draft)
+    # last: until here a broker that has just registered may not be among the brokers
+    if command.registrations_zxid > draft.cluster.registrations_zxid:
+        draft.record(facts.RegistrationsListed(zxid=command.registrations_zxid))
     if dead:
         # unclean elections wait while a broker is only presumed dead: it may still have every
         # record

@@ -7,7 +7,8 @@ begins, completes or is cancelled independently.
 The reassignment is stored with the topic's assignment, so the next controller continues it.
 Leaderships are written before the assignment: if a controller dies between the two writes, its
 successor finds the former replicas, and continues the reassignment or gets the request again. A
-broker deletes a replica that its image does not assign to it and names as removed.
+broker deletes a replica that its image does not assign to it and names as removed. Removals from
+brokers that are not registered are stored with the assignment, for the time when they return.
 
 Invariant: the removal of a replica raises the leader epoch, even if the leader stays. If the broker
 gets the replica again, its log is empty; a late fetch for the former log has an older epoch, and
@@ -116,11 +117,22 @@ def _begin(draft: Draft, begun: Mapping[str, Mapping[int, NewReplicas]]) -> None
         former = {index: draft.cluster.topics[topic].assignment[index] for index in begun[topic]}
         for index, new in begun[topic].items():
             _write_leadership(draft, TopicPartition(topic, index), new.replicas)
-        draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(begun[topic])))
+        draft.record(_reassigned(draft, topic, begun[topic]))
         for index, new in begun[topic].items():
             _start_replicas(draft, topic, index, set(new.replicas) - set(former[index]))
             _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
         draft.reasons.append(f"{topic!r}: reassignment begins for partitions {sorted(begun[topic])}")
+
+
+def _reassigned(draft: Draft, topic: str, partitions: Mapping[int, NewReplicas]) -> facts.PartitionsReassigned:
+    cluster = draft.cluster
+    return facts.PartitionsReassigned(
+        topic=topic,
+        partitions=dict(partitions),
+        # a broker that is presumed dead may go on under its registration, so it counts as here
+        here=frozenset(cluster.brokers) | cluster.presumed_dead.keys() | cluster.unregistered,
+        registrations_zxid=cluster.registrations_zxid,
+    )
 
 
 def _start_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -> None:
@@ -203,7 +215,7 @@ def _narrow(draft: Draft, targets: Mapping[TopicPartition, tuple[int, ...]]) -> 
         narrowed[partition.topic][partition.partition] = NewReplicas(replicas=target)
     for topic in sorted(narrowed):
         former = {index: draft.cluster.topics[topic].assignment[index] for index in narrowed[topic]}
-        draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(narrowed[topic])))
+        draft.record(_reassigned(draft, topic, narrowed[topic]))
         for index, new in narrowed[topic].items():
             _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
         draft.reasons.append(f"{topic!r}: reassignment is complete for partitions {sorted(narrowed[topic])}")

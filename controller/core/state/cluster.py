@@ -45,9 +45,7 @@ from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-"""A config of a topic or of brokers: it allows an out-of-sync replica to lead when no other replica
-is left.
-"""
+"""A config of topics and brokers: an out-of-sync replica may lead if no other replica is left."""
 
 
 class Cluster(Struct, kw_only=True):
@@ -62,6 +60,8 @@ class Cluster(Struct, kw_only=True):
     brokers: dict[int, Broker] = field(default_factory=dict)
     presumed_dead: dict[int, Broker] = field(default_factory=dict)
     """Brokers that are registered and refuse connections; they are not among `brokers`."""
+    registrations_zxid: int = 0
+    """The newest change of registrations that `brokers` and `presumed_dead` include."""
     leaving: set[int] = field(default_factory=set)
     """Brokers in a controlled shutdown: alive, and not eligible as leaders."""
     offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
@@ -239,6 +239,8 @@ class Cluster(Struct, kw_only=True):
                     self.presumed_dead[change.node_id] = left
             case fact.PresumptionDropped():
                 self.presumed_dead.pop(change.node_id)
+            case fact.RegistrationsListed():
+                self.registrations_zxid = change.zxid
             case fact.BrokerLeaving():
                 self.leaving.add(change.node_id)
             case fact.OfflineReplicasKnown():
@@ -254,7 +256,7 @@ class Cluster(Struct, kw_only=True):
             case fact.PartitionsAdded():
                 self.topics[change.topic] = self.topics[change.topic].grown(change.assignment, change.over_version)
             case fact.PartitionsReassigned():
-                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
+                self.topics[change.topic] = change.of(self.topics[change.topic])
             case fact.TopicConfigsReplaced():
                 topic = self.topics[change.topic]
                 self.topics[change.topic] = replace(
@@ -286,8 +288,6 @@ class Cluster(Struct, kw_only=True):
                 self.quarantine = dict(change.problems)
             case fact.LinkProblemsRead():
                 self.link_problems = dict(change.problems)
-            case fact.DeletionMarkDropped():
-                pass
 
     def _apply_raise(self, change: fact.LeaderEpochsRaised | fact.EpochRaiseEnded) -> None:
         if isinstance(change, fact.EpochRaiseEnded):

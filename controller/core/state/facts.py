@@ -59,6 +59,14 @@ class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
     partitions: frozenset[TopicPartition]
 
 
+class RegistrationsListed(Struct, frozen=True, kw_only=True):
+    """The brokers are known as of this zxid, that of the newest change of registrations. Memory
+    only.
+    """
+
+    zxid: int
+
+
 class BrokerUnregistered(Struct, frozen=True, kw_only=True):
     """An operator unregistered a broker that is gone. A deletion of a topic does not wait for its
     replicas there.
@@ -93,10 +101,18 @@ class PartitionsAdded(Struct, frozen=True, kw_only=True):
 
 
 class PartitionsReassigned(Struct, frozen=True, kw_only=True):
-    """Partitions of a topic have other replicas, or a reassignment to them begins."""
+    """Partitions of a topic have other replicas, or a reassignment to them begins. `here` and
+    `registrations_zxid` are for the removals that are stored, see `Topic.reassigned`.
+    """
 
     topic: str
     partitions: Mapping[int, NewReplicas]
+    here: frozenset[int]
+    registrations_zxid: int
+
+    def of(self, topic: Topic) -> Topic:
+        """The topic after it."""
+        return topic.reassigned(self.partitions, here=self.here, zxid=self.registrations_zxid)
 
 
 class TopicConfigsReplaced(Struct, frozen=True, kw_only=True):
@@ -261,6 +277,7 @@ Fact = (
     | TopicCreated
     | PartitionsAdded
     | PartitionsReassigned
+    | RegistrationsListed
     | TopicConfigsReplaced
     | LeadershipChanged
     | LeaderEpochsRaised

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -79,7 +79,8 @@ class Topic(Struct, frozen=True, kw_only=True):
 
     During a reassignment, `assignment` has the wanted replicas, followed by those to be removed
     (KIP-455). `removed` has, by partition, the brokers from which this controller has removed it;
-    it is not stored.
+    it is not stored. `removed_while_away` is: brokers that were not registered at that time, each
+    with the zxid of the newest change of registrations before it (decision 183).
     """
 
     name: str
@@ -91,6 +92,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     version: int = 0
     has_stored_configs: bool = True
     removed: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    removed_while_away: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Its partitions in order."""
@@ -121,8 +123,11 @@ class Topic(Struct, frozen=True, kw_only=True):
         version = self.version if over_version is None else over_version
         return replace(self, assignment={**self.assignment, **added}, version=version + 1)
 
-    def reassigned(self, partitions: Mapping[int, NewReplicas]) -> Topic:
-        """The topic with other replicas for some partitions."""
+    def reassigned(self, partitions: Mapping[int, NewReplicas], *, here: Collection[int], zxid: int) -> Topic:
+        """The topic with other replicas for some partitions. `here` are the brokers that are
+        registered or were unregistered: no removal is stored for these. `zxid` is that of the
+        newest change of registrations.
+        """
         adding = {index: nodes for index, nodes in self.adding.items() if index not in partitions}
         removing = {index: nodes for index, nodes in self.removing.items() if index not in partitions}
         adding |= {index: new.adding for index, new in partitions.items() if new.adding}
@@ -133,12 +138,21 @@ class Topic(Struct, frozen=True, kw_only=True):
             known = removed.pop(index, frozenset())
             if left := (known | frozenset(self.assignment[index])) - frozenset(new.replicas):
                 removed[index] = left
+        away = {
+            index: {node: at for node, at in known.items() if node not in here}
+            for index, known in self.removed_while_away.items()
+        }
+        for index, new in partitions.items():
+            left_away = frozenset(self.assignment[index]) - frozenset(new.replicas) - frozenset(here)
+            kept = {node: at for node, at in away.get(index, {}).items() if node not in new.replicas}
+            away[index] = kept | dict.fromkeys(left_away, zxid)
         return replace(
             self,
             assignment=assignment,
             adding=adding,
             removing=removing,
             removed=removed,
+            removed_while_away={index: nodes for index, nodes in away.items() if nodes},
             version=self.version + 1,
         )
 

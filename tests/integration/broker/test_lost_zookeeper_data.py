@@ -83,20 +83,30 @@ async def test_a_running_controller_does_nothing_in_a_zookeeper_that_is_emptied_
 async def test_a_zookeeper_with_older_data_makes_no_broker_delete_a_log_that_came_later(
     site: SiteBroker, zookeeper_connect: str, tmp_path: Path
 ) -> None:
-    """The older data assigns the partition to another broker: a reassignment came later."""
+    """The older data assigns the partition to another broker: a reassignment came later. It names
+    the removal from this broker, which registered after that. The removal of the other partition
+    came while the broker was away.
+    """
+    await asyncio.to_thread(librdkafka_produce, site.bootstrap, "moved", RECORDS)
+    registered = site.membership.broker_epoch
     await site.stop()
     zookeeper = ZooKeeper(zookeeper_connect)
     await zookeeper.start()
-    path = znodes.topic_path("t")
-    payload, _ = await zookeeper.get(path)
-    stored = decode_topic("t", payload)
-    await zookeeper.set(path, encode_topic(replace(stored, partitions={0: (7,)})))
-    await zookeeper.delete(znodes.partition_state_path("t", 0))
+    _, brokers = await zookeeper.children_and_stat(znodes.BROKER_IDS)
+    assert brokers.children_zxid > registered
+    for topic, removed_at in (("t", registered - 1), ("moved", brokers.children_zxid)):
+        path = znodes.topic_path(topic)
+        stored = decode_topic(topic, (await zookeeper.get(path))[0])
+        moved = replace(stored, partitions={0: (7,)}, removed_while_away={0: {1: removed_at}})
+        await zookeeper.set(path, encode_topic(moved))
+        await zookeeper.delete(znodes.partition_state_path(topic, 0))
     await zookeeper.stop()
     await site.start()
     await eventually(lambda: not (tmp_path / "log" / "t-0").exists())
+    await eventually(lambda: not (tmp_path / "log" / "moved-0").exists())
     await site.broker.storage.logs.remove_due()
     assert [folder.name.endswith("-stray") for folder in aside(tmp_path)] == [True]
+    assert not list((tmp_path / "log").glob("moved-0.*-stray"))
 
 
 async def test_a_start_deletes_only_logs_of_topics_that_were_deleted(

@@ -48,7 +48,7 @@ class SiteModel:
 
     def __init__(self, rules: SiteRules = RULES) -> None:
         self.rules = rules
-        self.zxid = 0
+        self.zxid = self.registrations_zxid = 0
         self.controller_epoch = 0
         self.brokers: dict[int, Broker] = {}
         self.earlier_releases: set[int] = set()
@@ -81,6 +81,8 @@ class SiteModel:
                 )
                 self.brokers[node] = Broker(registration=registration, epoch=self.zxid)
         self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}
+        self.zxid += 1
+        self.registrations_zxid = self.zxid
         return dict(self.brokers)
 
     def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> Decision:
@@ -90,6 +92,7 @@ class SiteModel:
         self.controller_epoch += 1
         cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
         cluster.brokers = dict(self.brokers)
+        cluster.registrations_zxid = self.registrations_zxid
         cluster.links = {name: copied(link) for name, link in self.links.items()}
         cluster.quarantine = dict(self.broken)
         # ZooKeeper does not have the replicas that the last controller removed
@@ -119,6 +122,8 @@ class SiteModel:
         it is stored.
         """
         assert self.machine is not None, "no controller"
+        if isinstance(command, ask.BrokersListed):
+            command = replace(command, registrations_zxid=self.registrations_zxid)
         decision = self.machine.decide(command)
         for change in filter(is_durable, decision.facts):
             if self.crash_after is not None and self.commits >= self.crash_after:
@@ -153,7 +158,7 @@ class SiteModel:
             case facts.PartitionsAdded():
                 self.topics[change.topic] = self.topics[change.topic].grown(change.assignment, change.over_version)
             case facts.PartitionsReassigned():
-                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
+                self.topics[change.topic] = change.of(self.topics[change.topic])
             case facts.TopicConfigsReplaced():
                 self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
             case facts.LeadershipChanged():

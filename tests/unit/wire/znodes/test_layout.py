@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.znodes import layout as znodes
@@ -80,9 +81,12 @@ def test_topic_assignment_is_version_3_and_comes_back_whole() -> None:
         topic_id=TOPIC_ID, partitions={0: (1, 2), 10: (2, 1)}, adding_replicas={10: (3,)}, removing_replicas={10: (1,)}
     )
     payload = encode_topic(assignment)
+    assert b"antipode" not in payload  # as Kafka's controllers write it
     assert json.loads(payload)["version"] == 3
     assert json.loads(payload)["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
     assert decode_topic("t", payload) == assignment
+    removed = replace(assignment, removed_while_away={10: {3: 1 << 40, 12: 7}})
+    assert decode_topic("t", encode_topic(removed)) == removed
 
 
 def test_partition_state_config_block_and_cluster_id_come_back_whole() -> None:
@@ -138,6 +142,8 @@ def test_a_malformed_state_is_named_by_path_and_field(payload: bytes, problem: s
         b'{"version":3,"topic_id":"AAAA","partitions":{"0":[1]}}',
         b'{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{"zero":[1]}}',
         b'{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":[[1]]}',
+        b'{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{},"antipode_removed_while_away":{"0":{"x":1}}}',
+        b'{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{},"antipode_removed_while_away":{"0":[1]}}',
     ],
 )
 def test_a_malformed_assignment_is_refused(payload: bytes) -> None:

@@ -105,10 +105,10 @@ def test_a_controller_of_another_cluster_is_refused() -> None:
 
 
 def test_an_image_has_the_removed_replicas_that_the_last_batch_names() -> None:
-    named = RemovedReplicas(topic_id=b"i" * 16, partitions=[0, 2])
+    named = RemovedReplicas(topic_id=b"i" * 16, partitions=[0, 2], registrations_zxid=7)
     before = apply_batch(image(), batch(topic("t1"), removed_replicas=[named]))
-    assert before.removed_replicas == {(b"i" * 16, 0), (b"i" * 16, 2)}
-    assert apply_batch(before, batch(topic("t1"))).removed_replicas == frozenset()
+    assert before.removed_replicas == {(b"i" * 16, 0): 7, (b"i" * 16, 2): 7}
+    assert apply_batch(before, batch(topic("t1"))).removed_replicas == {}
 
 
 def test_a_batch_for_an_older_registration_is_refused() -> None:

@@ -11,6 +11,7 @@ from controller.brokers.images import PendingChanges, TopicMessages
 from controller.core import commands as ask
 from controller.core.state.site_values import Replica, Topic
 from tests.support.memory.site_model import Crashed, SiteModel, topic_request
+from wire.control.broker_pb2 import RemovedReplicas
 from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -192,11 +193,16 @@ def test_a_topic_on_the_way_has_the_replication_factor_that_it_had(model: SiteMo
     assert model.cluster.topics["t"].replication_factor == 2
 
 
-def removed(model: SiteModel, node_id: int, *, is_full: bool) -> list[tuple[bytes, list[int]]]:
-    """The partitions that the next batch names to the broker as removed."""
+def named(model: SiteModel, node_id: int, *, is_full: bool = True) -> list[RemovedReplicas]:
+    """What the next batch names to the broker as removed."""
     pending = PendingChanges(is_full=is_full, partitions=set() if is_full else {T0})
     batch = pending.batch(model.cluster, node_id=node_id, broker_epoch=1, topics=TopicMessages())
-    return [(named.topic_id, list(named.partitions)) for named in batch.removed_replicas]
+    return list(batch.removed_replicas)
+
+
+def removed(model: SiteModel, node_id: int, *, is_full: bool) -> list[tuple[bytes, list[int]]]:
+    """The partitions of it."""
+    return [(found.topic_id, list(found.partitions)) for found in named(model, node_id, is_full=is_full)]
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -219,3 +225,72 @@ def test_a_controller_that_loads_the_assignment_names_no_removal(model: SiteMode
     reassign(model, (1,))
     model.take_over()
     assert removed(model, former, is_full=True) == []
+
+
+def removed_while_away(model: SiteModel) -> int:
+    """Move the partition away from its second broker, which is not registered; its node id."""
+    (away,) = set(assignment(model)[0]) - {1}
+    model.give(ask.BrokersListed(brokers=model.alive(*{1, 2, 3, 4} - {away})))
+    reassign(model, (1,))
+    return away
+
+
+def test_a_removal_from_a_broker_that_is_away_is_named_by_each_later_controller(model: SiteModel) -> None:
+    registered = max(broker.epoch for broker in model.brokers.values())
+    away = removed_while_away(model)
+    assert named(model, away)[0].registrations_zxid == 0
+    for _ in range(2):
+        model.take_over()
+        (found,) = named(model, away)
+        assert (found.topic_id, list(found.partitions)) == (model.topics["t"].topic_id, [0])
+        # not older than the registration under which the broker had the replica, and older than the
+        # next one
+        model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3, 4)))
+        assert registered <= found.registrations_zxid < model.brokers[away].epoch
+
+
+def test_a_stored_removal_ends_when_the_broker_gets_the_partition_again(model: SiteModel) -> None:
+    away = removed_while_away(model)
+    model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3, 4)))
+    reassign(model, (1, away))
+    assert not model.topics["t"].removed_while_away
+    model.propose(T0, (1, away))
+    reassign(model, (1,))
+    model.take_over()
+    assert named(model, away) == []
+
+
+def test_a_stored_removal_ends_with_a_later_reassignment_when_its_broker_is_back_or_unregistered(
+    model: SiteModel,
+) -> None:
+    away = removed_while_away(model)
+    reassign(model, (4,))
+    assert list(model.topics["t"].removed_while_away[0]) == [away]
+    model.propose(T0, (1, 4))
+    model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3, 4)))
+    reassign(model, (1,))
+    assert not model.topics["t"].removed_while_away
+
+
+def test_a_removal_from_a_broker_that_is_only_presumed_dead_is_not_stored(model: SiteModel) -> None:
+    """It may go on under its registration and get the partition again."""
+    (away,) = set(assignment(model)[0]) - {1}
+    model.give(ask.BrokerUnreachable(node_id=away, broker_epoch=model.brokers[away].epoch))
+    reassign(model, (1,))
+    assert not model.topics["t"].removed_while_away
+    assert named(model, away)[0].registrations_zxid == 0
+
+
+@pytest.mark.parametrize("stored", range(4))
+def test_a_removal_is_stored_with_the_assignment_wherever_the_controller_dies(model: SiteModel, stored: int) -> None:
+    (away,) = set(assignment(model)[0]) - {1}
+    model.give(ask.BrokersListed(brokers=model.alive(*{1, 2, 3, 4} - {away})))
+    model.crash_after = model.commits + stored
+    with contextlib.suppress(Crashed):
+        reassign(model, (1,))
+    model.crash_after = None
+    model.take_over()
+    topic = model.topics["t"]
+    is_removed = away not in topic.assignment[0]
+    assert list(topic.removed_while_away.get(0, {})) == [away] * is_removed
+    assert [list(found.partitions) for found in named(model, away)] == [[0]] * is_removed

@@ -234,7 +234,12 @@ class GroupCoordinator:
         error = self._routing.mirror_error(command.group_id, link=link, link_epoch=link_epoch)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
-        return await self._ask(self._shard(command.group_id), command, PartitionsReply)
+        marked = replace(command, carried_by=self.mirror_mark(link, link_epoch))
+        return await self._ask(self._shard(command.group_id), marked, PartitionsReply)
+
+    def mirror_mark(self, link: str, link_epoch: int) -> str:
+        """The `carried_by` of offsets that mirrors of this link write here at this epoch."""
+        return self._routing.mirror_mark(link, link_epoch)
 
     async def delete_offsets(self, command: DeleteOffsets) -> PartitionsReply:
         """OffsetDelete."""

@@ -28,6 +28,7 @@ from runtime.clock import Clock, SystemClock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import NO_TIMESTAMP
+from wire.protocol.messages.private import link_claim
 from wire.rules.links import truncates_logs
 from wire.znodes.group_configs import GroupConfigs
 
@@ -71,6 +72,10 @@ class GroupRouting(Protocol):
         """The error that refuses commits of a mirror of the link at that epoch; `none` if they are
         allowed.
         """
+        ...
+
+    def mirror_mark(self, link: str, link_epoch: int) -> str:
+        """What offsets that a mirror of the link writes at that epoch are marked with."""
         ...
 
     def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
@@ -163,6 +168,13 @@ class ImageRouting:
                 role is LinkRole.PASSIVE or (role is LinkRole.UNCONFIRMED and truncates_logs(record))
             ),
         )
+
+    def mirror_mark(self, link: str, link_epoch: int) -> str:
+        """Link and epoch, and the time at which the link was made: a link that is deleted and made
+        again under its name begins with the same epoch. Links of earlier releases have no time.
+        """
+        record, claim = self._image().links.get(link), link_claim(link, link_epoch)
+        return f"{claim}+{record.made_at_ms}" if record is not None and record.made_at_ms else claim
 
     def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
         """As `mirror_error`, for a promoted site that does not take writes yet."""

@@ -95,6 +95,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True):
                 self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),
             },
             updated_at_ms=now_ms,
+            made_at_ms=now_ms,
         )
 
 

@@ -7,7 +7,8 @@ its own tools read them.
 | a group | version 2: group | written as version 3 |
 
 The header `antipode.mirror` of an offset names the link and the epoch of the mirror that wrote it
-(`link@epoch`); the next record of the key, such as a client's commit, lacks it.
+(`link@epoch+time`, with the Unix ms at which the link was made; earlier releases wrote no time);
+the next record of the key, such as a client's commit, lacks it.
 
 Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of
 other kinds (KIP-848 groups: `consumer_group_records.py`) are returned as None, to be passed over.

@@ -90,7 +90,7 @@ class LinkSite(_message.Message):
     def __init__(self, bootstrap_servers: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LinkRecord(_message.Message):
-    __slots__ = ("name", "source_site", "target_site", "mode", "epoch", "active_site", "phase", "leader_epoch_floor", "topic_whitelist", "topic_blacklist", "group_whitelist", "group_blacklist", "is_routed", "sites", "updated_at_ms", "sync_policy", "sync_timeout_ms", "revision", "sync_policy_to_restore", "is_blacklist_complete", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max", "kept_before_ms", "is_cut_consistent", "sync_bound_ms", "replaced_site")
+    __slots__ = ("name", "source_site", "target_site", "mode", "epoch", "active_site", "phase", "leader_epoch_floor", "topic_whitelist", "topic_blacklist", "group_whitelist", "group_blacklist", "is_routed", "sites", "updated_at_ms", "sync_policy", "sync_timeout_ms", "revision", "sync_policy_to_restore", "is_blacklist_complete", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max", "kept_before_ms", "is_cut_consistent", "sync_bound_ms", "replaced_site", "made_at_ms")
     class SitesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class LinkRecord(_message.Message):
     IS_CUT_CONSISTENT_FIELD_NUMBER: _ClassVar[int]
     SYNC_BOUND_MS_FIELD_NUMBER: _ClassVar[int]
     REPLACED_SITE_FIELD_NUMBER: _ClassVar[int]
+    MADE_AT_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     source_site: str
     target_site: str
@@ -156,7 +157,8 @@ class LinkRecord(_message.Message):
     is_cut_consistent: bool
     sync_bound_ms: int
     replaced_site: str
-    def __init__(self, name: _Optional[str] = ..., source_site: _Optional[str] = ..., target_site: _Optional[str] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., phase: _Optional[_Union[LinkPhase, str]] = ..., leader_epoch_floor: _Optional[int] = ..., topic_whitelist: _Optional[_Iterable[str]] = ..., topic_blacklist: _Optional[_Iterable[str]] = ..., group_whitelist: _Optional[_Iterable[str]] = ..., group_blacklist: _Optional[_Iterable[str]] = ..., is_routed: _Optional[bool] = ..., sites: _Optional[_Mapping[str, LinkSite]] = ..., updated_at_ms: _Optional[int] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., revision: _Optional[int] = ..., sync_policy_to_restore: _Optional[str] = ..., is_blacklist_complete: _Optional[bool] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ..., kept_before_ms: _Optional[int] = ..., is_cut_consistent: _Optional[bool] = ..., sync_bound_ms: _Optional[int] = ..., replaced_site: _Optional[str] = ...) -> None: ...
+    made_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., source_site: _Optional[str] = ..., target_site: _Optional[str] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., phase: _Optional[_Union[LinkPhase, str]] = ..., leader_epoch_floor: _Optional[int] = ..., topic_whitelist: _Optional[_Iterable[str]] = ..., topic_blacklist: _Optional[_Iterable[str]] = ..., group_whitelist: _Optional[_Iterable[str]] = ..., group_blacklist: _Optional[_Iterable[str]] = ..., is_routed: _Optional[bool] = ..., sites: _Optional[_Mapping[str, LinkSite]] = ..., updated_at_ms: _Optional[int] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., revision: _Optional[int] = ..., sync_policy_to_restore: _Optional[str] = ..., is_blacklist_complete: _Optional[bool] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ..., kept_before_ms: _Optional[int] = ..., is_cut_consistent: _Optional[bool] = ..., sync_bound_ms: _Optional[int] = ..., replaced_site: _Optional[str] = ..., made_at_ms: _Optional[int] = ...) -> None: ...
 
 class SiteView(_message.Message):
     __slots__ = ("site", "version", "cluster_id", "brokers", "controller_id", "topics", "group_coordinators", "links", "topics_version", "has_known_topics")

@@ -135,7 +135,8 @@ class MirrorOffsets(Command, frozen=True, kw_only=True):
     """Store offsets that a mirror read at the active site, and remove offsets that the active site
     has removed (offset -1). Refused while the group has members here. The metadata of a removed
     offset is the offset that the mirror knows here: if the group has another one, it stays.
-    `carried_by` names the link and its epoch, and is stored with the offsets.
+    `carried_by` names the link and its epoch, and is stored with the offsets; the coordinator sets
+    it.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]

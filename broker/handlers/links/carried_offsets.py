@@ -2,8 +2,9 @@
 written here at this epoch.
 
 Behaviour: an offset that the group has committed since is not among them, and neither is one that a
-mirror wrote before the active role last moved. A mirror that starts learns by this which offsets to
-remove when the active site does not have them. Versions: 0. Not done: nothing.
+mirror wrote before the active role last moved, or for a former link of that name. A mirror that
+starts learns by this which offsets to remove when the active site does not have them. Versions: 0.
+Not done: nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from wire.protocol.messages.group_offset_messages import (
     CarriedOffset,
     CarriedOffsetsResponse,
 )
-from wire.protocol.messages.private import PRIVATE_VERSIONS, link_claim
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 API_KEY = CARRIED_OFFSETS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[CARRIED_OFFSETS]
@@ -38,13 +39,13 @@ class Doors(Struct, frozen=True, kw_only=True):
 
 async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a CarriedOffsets request."""
-    claim = link_claim(request.link, request.link_epoch)
+    mark = doors.groups.mirror_mark(request.link, request.link_epoch)
     return CarriedOffsetsResponse(
-        groups=tuple(_carried(doors.groups, group_id, claim) for group_id in request.group_ids)
+        groups=tuple(_carried(doors.groups, group_id, mark) for group_id in request.group_ids)
     )
 
 
-def _carried(groups: GroupCoordinator, group_id: str, claim: str) -> CarriedGroup:
+def _carried(groups: GroupCoordinator, group_id: str, mark: str) -> CarriedGroup:
     try:
         offsets = groups.offsets_of(group_id, is_own_tool=True)
     except CoordinatorRefusal as refusal:
@@ -54,6 +55,6 @@ def _carried(groups: GroupCoordinator, group_id: str, claim: str) -> CarriedGrou
             topic=TopicName(key.topic), partition_index=i32(key.partition), committed_offset=i64(value.offset)
         )
         for key, value in offsets.items()
-        if value.carried_by == claim
+        if value.carried_by == mark
     )
     return CarriedGroup(error_code=ErrorCode.none, offsets=carried)

@@ -27,7 +27,7 @@ from wire.protocol.messages.group_offset_messages import (
     MirrorGroupOffsetsResponse,
     RefusedOffset,
 )
-from wire.protocol.messages.private import PRIVATE_VERSIONS, link_claim
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 API_KEY = MIRROR_GROUP_OFFSETS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_GROUP_OFFSETS]
@@ -54,7 +54,7 @@ async def _commit(doors: Doors, group: MirroredGroup, *, link: str, link_epoch: 
         )
         for one in group.offsets
     }
-    command = MirrorOffsets(group_id=group.group_id, offsets=offsets, carried_by=link_claim(link, link_epoch))
+    command = MirrorOffsets(group_id=group.group_id, offsets=offsets)
     try:
         reply = await doors.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:

@@ -23,7 +23,7 @@ from broker.handlers.groups.offset_commit import named_offsets, response
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.site.group_reports import GroupReports
-from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, link_claim, parse_link_claim
+from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
 from wire.rules.sync_reports import decode_report
 
 API_KEY = MIRROR_OFFSET_COMMIT
@@ -49,8 +49,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
         return response(API_KEY, context, request, ErrorCode.none, taken)
     offsets = named_offsets(request, lambda _: True)
-    claim = link_claim(link, link_epoch)
-    command = MirrorOffsets(group_id=request.group_id, offsets=offsets, carried_by=claim)
+    command = MirrorOffsets(group_id=request.group_id, offsets=offsets)
     try:
         reply = await doors.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:

@@ -20,7 +20,7 @@ from kazoo.exceptions import NoNodeError
 
 from cli.embedding.part_processes import is_healthy
 from cli.embedding.part_properties import properties_text
-from cli.embedding.parts import Part, log_size, until_ready
+from cli.embedding.parts import STOP_LIMIT_MS, STOP_TIMEOUT_MS, Part, log_size, until_ready
 from cli.recovery.rehearsing.clones import data_directory, sandbox_directory
 from cli.recovery.rehearsing.standby import StandbyBroker, StandbyTopic
 from deploy.ports import LOOPBACK, free_ports
@@ -39,7 +39,6 @@ from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, enco
 
 CHROOT: Final = f"{znodes.ANTIPODE}/rehearsal"
 NODES_AT_A_TIME: Final = 200
-STOP_TIMEOUT_MS: Final = 20_000
 NEVER: Final = str(100_000_000_000)
 ONLY_OWNER: Final = 0o600
 PASSWORD_BYTES: Final = 24
@@ -207,10 +206,10 @@ class SandboxSite:
         return SandboxAddresses(bootstrap_servers=f"{LOOPBACK}:{ports[0]}", agent=address, password=password)
 
     def stop(self) -> bool:
-        """Stop the broker; True if it ran."""
+        """Stop the broker, which may take as long as it works on its logs; True if it ran."""
         child = self.child
         is_running = child.pid() is not None
-        child.stop(timeout_ms=STOP_TIMEOUT_MS)
+        child.stop(timeout_ms=STOP_TIMEOUT_MS, limit_ms=STOP_LIMIT_MS)
         return is_running
 
 

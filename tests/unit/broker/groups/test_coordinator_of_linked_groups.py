@@ -34,7 +34,12 @@ from wire.rules.sync_reports import SyncReport
 
 
 def link(
-    *, active: str = "a", epoch: int = 1, phase: LinkPhase = LinkPhase.MIRRORING, is_routed: bool = True
+    *,
+    active: str = "a",
+    epoch: int = 1,
+    phase: LinkPhase = LinkPhase.MIRRORING,
+    is_routed: bool = True,
+    made_at_ms: int = 0,
 ) -> LinkRecord:
     return LinkRecord(
         name="a-b",
@@ -46,6 +51,7 @@ def link(
         group_whitelist=[GROUP],
         topic_whitelist=["t"],
         is_routed=is_routed,
+        made_at_ms=made_at_ms,
     )
 
 
@@ -76,6 +82,23 @@ async def test_the_passive_site_sends_clients_away_and_takes_the_mirrors_offsets
         site.committed(is_own_tool=False)
     assert [group.group_id for group in site.coordinator.list_groups(is_own_tool=True)] == [GROUP]
     assert not list(site.coordinator.list_groups(is_own_tool=False))
+
+
+async def test_offsets_of_a_link_that_was_deleted_do_not_count_for_a_new_one_of_its_name(site: Site) -> None:
+    mirrored = MirrorOffsets(group_id=GROUP, offsets={T0: CommittedOffset(9, 2, "")})
+    marks = []
+    await site.loaded()
+    for made_at_ms in (0, 1_000, 2_000):  # an earlier release stored no time
+        await site.link(link(active="b", made_at_ms=made_at_ms))
+        mark = site.coordinator.mirror_mark("a-b", 1)
+        marks.append(mark)
+        before = site.coordinator.offsets_of(GROUP, is_own_tool=True)
+        assert all(offset.carried_by in marks[:-1] for offset in before.values())
+        await site.coordinator.commit_mirrored(mirrored, link="a-b", link_epoch=1)
+        (written,) = site.coordinator.offsets_of(GROUP, is_own_tool=True).values()
+        assert written.carried_by == mark
+    assert marks[0] == "a-b@1"
+    assert len(set(marks)) == 3
 
 
 async def test_offsets_that_a_link_brings_live_as_long_as_at_the_active_site_and_grow_old_from_a_promotion_on(

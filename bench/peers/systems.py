@@ -105,7 +105,14 @@ def running(child: Child, is_ready: Callable[[], bool], *, within_s: float) -> I
         child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
 
-def wait_until(is_ready: Callable[[], bool], *, within_s: float, what: str, child: Child | None = None) -> None:
+def wait_until(
+    is_ready: Callable[[], bool],
+    *,
+    within_s: float,
+    what: str,
+    child: Child | None = None,
+    every_s: float = POLL_S,
+) -> None:
     """Ask until it is so. Raises OperationalFailure if the time is over or the process has
     ended.
     """
@@ -115,7 +122,7 @@ def wait_until(is_ready: Callable[[], bool], *, within_s: float, what: str, chil
             raise OperationalFailure(f"{what} ended while it was starting: {child.log_tail()}")
         if time.monotonic() > deadline:
             raise OperationalFailure(f"{what} is not ready after {within_s:g} s")
-        time.sleep(POLL_S)
+        time.sleep(every_s)
 
 
 def create_topic(

@@ -235,7 +235,13 @@ def _wait_mirrored(environment: Environment, partitions: int) -> None:
 
 
 def _wait_protected(environment: Environment, active: str) -> None:
-    wait_until(lambda: _is_protected(environment, active), within_s=READY_WITHIN_S, what="the standby's protection")
+    wait_until(
+        lambda: _is_protected(environment, active),
+        within_s=READY_WITHIN_S,
+        what="the standby's protection",
+        # each answer describes every partition, and takes a broker 100 ms for 10,000
+        every_s=1.0,
+    )
 
 
 def _ms_of(report: FailoverReport, step: str) -> int:

@@ -71,6 +71,14 @@ def answers(
     return answer
 
 
+def raising(answer: Callable[[Any, Context], Awaitable[Reply]]) -> Callable[[Any, Context], Awaitable[Reply]]:
+    """An agent's answer that raises the package's own errors, for an answer that consists of others
+    and turns their errors into one status: a call can be aborted once.
+    """
+    bound: Any = answer
+    return functools.partial(bound.__wrapped__, bound.__self__)
+
+
 class AgentParts(Struct, frozen=True, kw_only=True):
     """The parts of a started agent."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from dr.agent.answers.access_rules import AccessRuleAnswers
-from dr.agent.answers.answering import Context, answers
+from dr.agent.answers.answering import Context, answers, raising
 from dr.agent.answers.failovers import FailoverAnswers
 from dr.agent.answers.groups import GroupAnswers
 from dr.agent.answers.link_descriptions import LinkDescriptions
@@ -35,11 +35,11 @@ class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers, AccessRuleAn
         )
         groups = site.DescribeGroupsRequest(link=link, is_brief=not request.with_groups)
         parts = await asyncio.gather(
-            self.DescribeLink(logs, context),
-            self.GetSiteView(view, context),
-            self.ListLinks(site.ListLinksRequest(), context),
-            self.ListFailovers(failovers, context),
-            self.DescribeGroups(groups, context),
+            raising(self.DescribeLink)(logs, context),
+            raising(self.GetSiteView)(view, context),
+            raising(self.ListLinks)(site.ListLinksRequest(), context),
+            raising(self.ListFailovers)(failovers, context),
+            raising(self.DescribeGroups)(groups, context),
         )
         return site.ObserveLinkReply(
             description=parts[0], view=parts[1], links=parts[2], failovers=parts[3], groups=parts[4]

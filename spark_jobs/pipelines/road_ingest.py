@@ -57,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--counts", default="", help="topic for counts, which antipode audit reads; empty: none")
     found.add_argument("--to", required=True, type=Path, help="directory of the tables")
     found.add_argument("--records-max", type=int, default=10_000, help="records in one write")
+    found.add_argument("--records-min", type=int, default=1, help="records of the data topic that are worth a write")
+    found.add_argument(
+        "--wait-max-ms", type=int, default=60_000, help="a write waits at most so long for --records-min"
+    )
     add_stream_options(found)
     return found
 
@@ -64,8 +68,11 @@ def parser() -> argparse.ArgumentParser:
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
     take = partial(_take_commands, spark, given)
-    control = partial(_started, spark, given, topic=given.control, name=f"control-{given.site}", work=take)
-    data = partial(_started, spark, given, topic=given.data, name="data", work=partial(_ingest, given))
+    at_most = {"maxOffsetsPerTrigger": str(given.records_max)}
+    control = partial(_started, spark, given, source=_source(given, given.control, at_most), work=take)
+    data = partial(
+        _started, spark, given, source=_source(given, given.data, at_most | limits(given)), work=partial(_ingest, given)
+    )
     if given.once:
         run_queries(control)
         run_queries(data)
@@ -74,9 +81,21 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     return f"stored the records of {given.data} in {given.to}"
 
 
-def _started(spark: SparkSession, given: argparse.Namespace, *, topic: str, name: str, work: Any) -> Any:
-    options = {"maxOffsetsPerTrigger": str(given.records_max)}
-    source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
+def limits(given: argparse.Namespace) -> dict[str, str]:
+    """Options of the data stream: a write begins when enough records wait or when the time is over.
+    A run with --once stores what is there.
+    """
+    if given.once:
+        return {}
+    return {"minOffsetsPerTrigger": str(given.records_min), "maxTriggerDelay": f"{given.wait_max_ms}ms"}
+
+
+def _source(given: argparse.Namespace, topic: str, options: dict[str, str]) -> TopicSource:
+    return TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
+
+
+def _started(spark: SparkSession, given: argparse.Namespace, *, source: TopicSource, work: Any) -> Any:
+    name = "data" if source.topics == given.data else f"control-{given.site}"
     return (
         stream_of(spark, source)
         .writeStream.queryName(f"road-ingest {name}")

@@ -55,6 +55,8 @@ PARTITIONS: Final = (100, 1_000, 10_000)
 PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 200
 IDLE_S: Final = 30.0
+SETTLE_S: Final = 10.0
+"""The mirror's first looks at 10,000 partitions end within this time after the pair is protected."""
 READY_WITHIN_S: Final = 300
 VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
@@ -309,6 +311,7 @@ def _idle_cores(environment: Environment, *, within_s: float) -> float:
         environment.mirrors
     )
     pids = [pid for process in processes if (pid := process.child().pid()) is not None and psutil.pid_exists(pid)]
+    time.sleep(SETTLE_S)
     before = {pid: cpu_s(pid) for pid in pids}
     began = time.monotonic()
     time.sleep(within_s)

@@ -56,7 +56,7 @@ PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 200
 IDLE_S: Final = 30.0
 SETTLE_S: Final = 10.0
-"""The mirror's first looks at 10,000 partitions end within this time after the pair is protected."""
+"""The mirror ends its first looks at 10,000 partitions within this time of the protection."""
 READY_WITHIN_S: Final = 300
 VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)

@@ -24,7 +24,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 
 SESSIONS_MAX: Final = 1_000
-REPORTS_A_PASS: Final = 20
+REPORTS_A_PASS: Final = 5
 """The number of reports in which the session looks at each of its partitions."""
 UNUSED_MS_MAX: Final = 60_000.0
 """Time (ms) after which the broker forgets a session without reports."""

@@ -101,7 +101,9 @@ class DrillResult:
 
 def _message_json(value: Any) -> Any:
     """The fields of a message between processes, such as the use of a quarantine."""
-    return {one.name: found for one, found in value.ListFields()} if isinstance(value, Message) else str(value)
+    if not isinstance(value, Message):
+        raise NotImplementedError(f"a report has no form for {type(value).__name__}")
+    return {one.name: found for one, found in value.ListFields()}
 
 
 def _measured_json(measured: Measured) -> Mapping[str, Any]:

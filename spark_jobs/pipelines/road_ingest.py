@@ -69,10 +69,11 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
     take = partial(_take_commands, spark, given)
     at_most = {"maxOffsetsPerTrigger": str(given.records_max)}
-    control = partial(_started, spark, given, source=_source(given, given.control, at_most), work=take)
-    data = partial(
-        _started, spark, given, source=_source(given, given.data, at_most | limits(given)), work=partial(_ingest, given)
+    control = partial(
+        _started, spark, given, topic=given.control, name=f"control-{given.site}", options=at_most, work=take
     )
+    options = at_most | limits(given)
+    data = partial(_started, spark, given, topic=given.data, name="data", options=options, work=partial(_ingest, given))
     if given.once:
         run_queries(control)
         run_queries(data)
@@ -90,12 +91,10 @@ def limits(given: argparse.Namespace) -> dict[str, str]:
     return {"minOffsetsPerTrigger": str(given.records_min), "maxTriggerDelay": f"{given.wait_max_ms}ms"}
 
 
-def _source(given: argparse.Namespace, topic: str, options: dict[str, str]) -> TopicSource:
-    return TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
-
-
-def _started(spark: SparkSession, given: argparse.Namespace, *, source: TopicSource, work: Any) -> Any:
-    name = "data" if source.topics == given.data else f"control-{given.site}"
+def _started(
+    spark: SparkSession, given: argparse.Namespace, *, topic: str, name: str, options: dict[str, str], work: Any
+) -> Any:
+    source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
     return (
         stream_of(spark, source)
         .writeStream.queryName(f"road-ingest {name}")

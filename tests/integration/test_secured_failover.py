@@ -156,6 +156,8 @@ async def test_users_and_acls_hold_at_the_other_site_after_a_failover_and_back(s
     with pytest.raises(Exception, match=r"(?i)authorization"):
         await produce(a, "bob")
     await eventually(lambda: has(b, writer("alice")), PATIENT_MS)
+    # a round of the mirror carries users after ACLs
+    await eventually(partial(logs_in, b, password_login("alice")), PATIENT_MS)
     # the standby hands the second request on: both tokens are the active site's
     tokens = [await new_token(a), await new_token(b)]
     for token in tokens:

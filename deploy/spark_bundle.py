@@ -25,6 +25,7 @@ AT_WORKERS: Final = frozenset({"pyspark", "pyarrow", "numpy", "pandas", "py4j", 
 _LISTING: Final = """
 import json, sys
 import pyspark_antipode, spark_jobs.reconcile, spark_jobs.archive, spark_jobs.archiving.restore, spark_jobs.pipelines.log_documents
+import spark_jobs.pipelines.road_ingest
 from wire.protocol import schemas
 import kio.schema
 found = {}

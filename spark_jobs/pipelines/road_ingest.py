@@ -30,20 +30,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
-from spark_jobs.pipelines.core.road_records import (
-    ANALYSE,
-    FIELDS,
-    Command,
-    command_of,
-    rejection,
-    watched_since,
-)
+from spark_jobs.pipelines.core.contracts import RecordSchema
+from spark_jobs.pipelines.core.road_records import ANALYSE, Command, command_of, rejection, watched_since
+from spark_jobs.pipelines.data_contracts import load_contract, own_contract
 from spark_jobs.streaming import run_queries
 
 MINUTE_MS: Final = 60_000
 TIER: Final = "road-ingest"
+SCHEMA: Final = "sighting"
+"""The schema of the contract whose records the data topic has."""
+NEEDED: Final = frozenset({"checkpoint_id", "plate", "capture_time"})
+ADDED: Final = ("capture_ms", "ingest_ms", "topic", "partition", "offset")
+"""Columns of the stored table beside the fields of a record."""
+_SQL_TYPES: Final = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--alerts", default="road-alerts", help="topic for sightings of watched plates")
     found.add_argument("--counts", default="", help="topic for counts, which antipode audit reads; empty: none")
     found.add_argument("--to", required=True, type=Path, help="directory of the tables")
+    found.add_argument(
+        "--contract", type=Path, help="data contract with schema sighting [default: contracts/road.yaml]"
+    )
     found.add_argument("--records-max", type=int, default=10_000, help="records in one write")
     found.add_argument("--records-min", type=int, default=1, help="records of the data topic that are worth a write")
     found.add_argument(
@@ -67,19 +72,39 @@ def parser() -> argparse.ArgumentParser:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
+    schema = sighting_schema(given.contract)
     take = partial(_take_commands, spark, given)
     at_most = {"maxOffsetsPerTrigger": str(given.records_max)}
     control = partial(
         _started, spark, given, topic=given.control, name=f"control-{given.site}", options=at_most, work=take
     )
     options = at_most | limits(given)
-    data = partial(_started, spark, given, topic=given.data, name="data", options=options, work=partial(_ingest, given))
+    data = partial(
+        _started, spark, given, topic=given.data, name="data", options=options, work=partial(_ingest, given, schema)
+    )
     if given.once:
         run_queries(control)
         run_queries(data)
     else:
         run_queries(control, data)
     return f"stored the records of {given.data} in {given.to}"
+
+
+def sighting_schema(contract: Path | None) -> RecordSchema:
+    """The schema of the data topic, from a contract or from the project's own one.
+    OperationalFailure.
+    """
+    found = (own_contract("road") if contract is None else load_contract(contract)).schemas.get(SCHEMA)
+    if found is None:
+        raise OperationalFailure(f"--contract {contract} has no schema {SCHEMA}")
+    types = {field.name: field.type for field in found.fields if not field.is_optional}
+    for name in sorted(NEEDED):
+        if types.get(name) != "string":
+            raise OperationalFailure(f"--contract {contract}: schema {SCHEMA} needs the field {name}, a string")
+    for field in found.fields:
+        if field.name in ADDED:
+            raise OperationalFailure(f"--contract {contract}: the field {field.name} is a column of the ingest")
+    return found
 
 
 def limits(given: argparse.Namespace) -> dict[str, str]:
@@ -108,15 +133,13 @@ def _started(
 # Data.
 
 
-def _ingest(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
+def _ingest(given: argparse.Namespace, schema: RecordSchema, records: DataFrame, batch: int) -> None:
     now_ms = round(time.time() * 1000)
-    judged = judged_records(records, now_ms).persist()
+    judged = judged_records(records, schema, now_ms).persist()
     try:
         stored, rejected = judged.where("reason is null"), judged.where("reason is not null")
         sightings = watched(stored, watched_since(commands_in(given.to, given.site)))
-        _write(
-            stored.select(*FIELDS, "capture_ms", "ingest_ms", "topic", "partition", "offset"), given, "stored", batch
-        )
+        _write(stored.select(*(field.name for field in schema.fields), *ADDED), given, "stored", batch)
         _write(rejected.select("reason", "value", "topic", "partition", "offset"), given, "rejected", batch)
         _write(sightings, given, "alerts", batch)
         if given.counts:
@@ -128,10 +151,11 @@ def _ingest(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
         judged.unpersist()
 
 
-def judged_records(records: DataFrame, now_ms: int) -> DataFrame:
+def judged_records(records: DataFrame, schema: RecordSchema, now_ms: int) -> DataFrame:
     """The records with their fields, and `reason` where they are rejected."""
-    judge = F.udf(partial(rejection, now_ms=now_ms), "string", useArrow=False)
-    fields = F.from_json(F.col("value").cast("string"), ", ".join(f"{name} string" for name in FIELDS))
+    judge = F.udf(partial(rejection, now_ms=now_ms, schema=schema), "string", useArrow=False)
+    columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in schema.fields)
+    fields = F.from_json(F.col("value").cast("string"), columns)
     parsed = records.select(
         "key",
         "value",

@@ -1,24 +1,29 @@
 """The road checkpoint pipeline: two routes in, tables out; produced = stored + rejected; a command
 counts from the next record on; one analysis gives its results once; a planted plate at two places
-is the only hit.
+is the only hit; a producer and a consumer can be replaced, each by itself.
 """
 
 from __future__ import annotations
 
 import json
 import time
+import uuid
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from pyspark.errors import StreamingQueryException
+from typer.testing import CliRunner
 
 from spark_jobs.pipelines import road_ingest, road_report
 from spark_jobs.pipelines.core.road_records import road_record
+from spark_jobs.pipelines.data_contracts import load_contract
 from tests.spark.test_pipelines import Jobs
 from tests.spark.test_pipelines import jobs as jobs_fixture
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.embedded.commands import app
 from wire.client.raw_client import KafkaClient
 
 pytestmark = pytest.mark.timeout(480)
@@ -124,6 +129,69 @@ def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
     alerts = [json.loads(value) for value in road.jobs.values(road.names["alerts"])]
     assert [alert["plate"] for alert in alerts] == ["WANTED", "WANTED"]
     assert all(alert["delay_ms"] >= 0 for alert in alerts)
+
+
+class Contracted:
+    """Topics of a contract of their own, as `antipode pipeline topics` creates and checks them."""
+
+    def __init__(self, jobs: Jobs, directory: Path) -> None:
+        self.jobs = jobs
+        self.prefix = f"c-{uuid.uuid4().hex[:8]}-"
+        self.file = directory / "contract.yaml"
+        text = (resources.files("spark_jobs.pipelines") / "contracts" / "road.yaml").read_text()
+        self.file.write_text(text.replace("road-", self.prefix))
+        self.contract = load_contract(self.file)
+        self.data = f"{self.prefix}data"
+
+    def check(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """The exit code and the document of the command."""
+        command = ["pipeline", "topics", "--contract", str(self.file), "--output", "json", *options]
+        done = CliRunner().invoke(app, [*command, "--bootstrap-server", self.jobs.bootstrap])
+        return done.exit_code, json.loads(done.stdout)
+
+    def send(self, *records: dict[str, Any]) -> None:
+        """A producer that knows the contract alone."""
+        librdkafka_produce(self.jobs.bootstrap, self.data, [Record(value=json.dumps(one).encode()) for one in records])
+
+    def ingest(self, directory: Path) -> set[str]:
+        """The plates that the project's consumer stores."""
+        topics = [
+            text
+            for name in ("data", "control", "dead-letter", "alerts")
+            for text in (f"--{name}", f"{self.prefix}{name}")
+        ]
+        where = ("--to", str(directory / "tables"), "--checkpoint", str(directory / "c"), "--once")
+        self.jobs.run("road-ingest", *topics, *where, "--contract", str(self.file))
+        stored = road_report.table(self.jobs.spark, directory / "tables", "stored")
+        return {row.plate for row in stored.select("plate").collect()}
+
+
+def test_a_producer_and_a_consumer_are_replaced_each_by_itself(jobs: Jobs, tmp_path: Path) -> None:
+    """The other producer and the other consumer use nothing of the project but the contract."""
+    contracted = Contracted(jobs, tmp_path)
+    code, document = contracted.check()
+    assert (code, len(document["findings"])) == (1, 5)
+    code, document = contracted.check("--create")
+    assert (code, document["findings"], len(document["created"])) == (0, [], 5)
+    # The producer is replaced: values by the types of fields, and a field that no consumer knows.
+    fields = contracted.contract.schemas["sighting"].fields
+    samples = {"string": "some text", "integer": 1}
+    other = {field.name: samples[field.type] for field in fields} | {"capture_time": "2026-01-31 12:00:00"}
+    contracted.send(*({**other, "plate": f"B{number}", "speed_kmh": 50} for number in range(3)))
+    assert contracted.ingest(tmp_path) == {"B0", "B1", "B2"}
+    # The consumer is replaced: it judges records of the project's producer by the contract.
+    jobs.run("road-produce", "--topic", contracted.data, "--count", "20")
+    schema = contracted.contract.schemas["sighting"]
+    found = [(schema.problem(value), json.loads(value)["plate"]) for value in jobs.values(contracted.data)]
+    assert {problem for problem, _ in found} == {None}
+    assert {plate for _, plate in found} == {"B0", "B1", "B2", *(f"A{number:06d}" for number in range(20))}
+    code, document = contracted.check()
+    assert (code, document["records"][contracted.data]) == (0, 23)
+    contracted.send({**other, "plate": 7})
+    code, document = contracted.check("--records", "1")
+    assert code == 1
+    (finding,) = document["findings"]
+    assert finding["text"].endswith("plate is not of type string")
 
 
 async def test_a_payload_does_not_fit_into_a_data_topic(road: Road) -> None:

@@ -1,9 +1,9 @@
 """Records of road checkpoints and the commands to the pipeline, as data: how they are made, read
 and rejected. Pure.
 
-A record is JSON with the fields of FIELDS; times are `YYYY-MM-DD HH:MM:SS` in UTC; a field that the
-recognition could not read has the text UNREADABLE. Records never contain payloads: a command names
-the file of a payload.
+The contract `contracts/road.yaml` declares the fields of a record; times are `YYYY-MM-DD HH:MM:SS`
+in UTC; a field that the recognition could not read has the text UNREADABLE. Records never contain
+payloads: a command names the file of a payload.
 """
 
 from __future__ import annotations
@@ -13,25 +13,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from spark_jobs.pipelines.core.contracts import RecordSchema, json_object
+
 UNREADABLE: Final = "recognition abnormal"
 TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
-FIELDS: Final = (
-    "checkpoint_id",
-    "plate",
-    "plate_colour",
-    "vehicle_colour",
-    "vehicle_class",
-    "brand",
-    "series",
-    "annual_check",
-    "tissue_box",
-    "driver_belt",
-    "passenger_belt",
-    "capture_time",
-    "device_address",
-    "server_address",
-)
-REQUIRED: Final = ("checkpoint_id", "plate", "capture_time", "device_address")
 AHEAD_MAX_MS: Final = 60_000
 """Time (ms) by which a device's clock may be ahead."""
 DEVICE, SERVER = "device", "server"
@@ -95,17 +80,19 @@ def time_ms(text: str) -> int:
     return round(datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def rejection(value: bytes | bytearray | None, now_ms: int) -> str | None:
-    """The reason why a value is not stored, as a sentence; None for a record that is stored."""
-    try:
-        record = json.loads(bytes(value or b""))
-    except ValueError:
-        return "the value is not JSON"
-    if not isinstance(record, dict) or any(not isinstance(record.get(name), str) for name in FIELDS):
-        return "the value lacks fields of a record"
-    for name in REQUIRED:
-        if record[name] in ("", UNREADABLE):
-            return f"{name} could not be read"
+def rejection(value: bytes | bytearray | None, now_ms: int, schema: RecordSchema) -> str | None:
+    """The reason why a value is not stored, as a sentence; None for a record that is stored. The
+    schema has the field `capture_time`.
+    """
+    record = json_object(value)
+    if isinstance(record, str):
+        return record
+    problem = schema.problem_of(record)
+    if problem is not None:
+        return problem
+    unreadable = schema.refusal(record)
+    if unreadable is not None:
+        return f"{unreadable} could not be read"
     try:
         captured_ms = time_ms(record["capture_time"])
     except ValueError:

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from spark_jobs.pipelines.core.road_records import (
-    FIELDS,
     SERVER,
     UNREADABLE,
     Command,
@@ -19,18 +18,20 @@ from spark_jobs.pipelines.core.road_records import (
     time_text,
     watched_since,
 )
+from spark_jobs.pipelines.data_contracts import own_contract
 
 NOW_MS = 1_700_000_000_000
+SIGHTING = own_contract("road").schemas["sighting"]
 
 
 def test_generated_records_of_both_routes_are_valid_and_bad_ones_are_rejected() -> None:
     for route in ("device", SERVER):
         values = list(road_records(20, at_ms=NOW_MS - 30_000, route=route, first=7, bad_every=5))
-        assert [rejection(value, NOW_MS) for value in values].count("plate could not be read") == 4
-        assert sum(rejection(value, NOW_MS) is None for value in values) == 16
+        assert [rejection(value, NOW_MS, SIGHTING) for value in values].count("plate could not be read") == 4
+        assert sum(rejection(value, NOW_MS, SIGHTING) is None for value in values) == 16
         servers = {json.loads(value)["server_address"] for value in values}
         assert servers == ({"10.0.1.1"} if route == SERVER else {""})
-    assert set(road_record(1, at_ms=NOW_MS)) == set(FIELDS)
+    assert set(road_record(1, at_ms=NOW_MS)) == {field.name for field in SIGHTING.fields}
 
 
 @pytest.mark.parametrize(
@@ -39,21 +40,25 @@ def test_generated_records_of_both_routes_are_valid_and_bad_ones_are_rejected() 
         ({"plate": UNREADABLE}, "plate could not be read"),
         ({"brand": UNREADABLE}, None),
         ({"checkpoint_id": ""}, "checkpoint_id could not be read"),
-        ({"capture_time": "yesterday"}, "capture_time is no time"),
+        ({"capture_time": UNREADABLE}, "capture_time could not be read"),
+        ({"capture_time": "yesterday"}, r"capture_time does not match \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
+        ({"capture_time": "2023-13-01 00:00:00"}, "capture_time is no time"),
         ({"capture_time": time_text(NOW_MS + 61_000)}, "capture_time is in the future"),
         ({"capture_time": time_text(NOW_MS + 50_000)}, None),
-        ({"series": 7}, "the value lacks fields of a record"),
+        ({"series": 7}, "series is not of type string"),
+        ({"series": None}, "the record lacks the field series"),
+        ({"a_field_of_a_newer_producer": 7}, None),
     ],
 )
 def test_a_record_is_rejected_with_a_reason(change: dict[str, object], reason: str | None) -> None:
     record = {**road_record(1, at_ms=NOW_MS), **change}
-    assert rejection(json.dumps(record).encode(), NOW_MS) == reason
+    assert rejection(json.dumps(record).encode(), NOW_MS, SIGHTING) == reason
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"text"])
 def test_values_that_are_no_json_are_rejected(value: bytes | None) -> None:
-    assert rejection(value, NOW_MS) == "the value is not JSON"
-    assert rejection(b"[]", NOW_MS) == "the value lacks fields of a record"
+    assert rejection(value, NOW_MS, SIGHTING) == "the value is not JSON"
+    assert rejection(b"[]", NOW_MS, SIGHTING) == "the value is not a JSON object"
 
 
 def test_times_go_there_and_back() -> None:

@@ -104,6 +104,7 @@ async def look(known: Environment) -> dict[str, Any]:
         await channels.close()
     for link in links:
         link["deposed"] = deposed.get(link["name"], [])
+        link["lost_at"] = _lost_at(link, sites, entries)
     return {"sites": sites, "links": links, "problems": problems(sites, links)}
 
 
@@ -180,6 +181,13 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
                     record, links=records, topics=[topic.name for topic in view.topics]
                 )
     return found
+
+
+def _lost_at(link: dict[str, Any], sites: dict[str, dict[str, Any]], entries: Sequence[LinkAtSite]) -> list[str]:
+    """The ends of the link that answer and do not know it, while the other end does."""
+    knowing = {one.site for one in entries if one.status is not None and one.status.record.name == link["name"]}
+    ends = (link["source"], link["target"])
+    return [site for site in ends if knowing and site not in knowing and sites[site]["is_reachable"]]
 
 
 def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
@@ -335,6 +343,10 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         found += [f"link {link['name']}: {problem}" for problem in link["lease_problems"]]
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"], *link["quarantine_problems"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
+        found += [
+            f"site {site} has no link {link['name']}: if it has lost its data, antipode links restore {link['name']} --at {site}"
+            for site in link.get("lost_at", ())
+        ]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites report that they are active in epoch {link['epoch']}")
     return found

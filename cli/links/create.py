@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.links.link_output import record_document
+from cli.links.link_output import checks_document, print_checks
 from cli.links.mirrors import (
     MirrorAddress,
     Name,
@@ -29,7 +29,7 @@ from cli.links.policies import (
 from cli.links.site_calls import with_clients
 from cli.shared.failures import print_error, usage_error
 from cli.shared.lists import split_list
-from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents
 from cli.shared.sync_options import SyncBoundOption, SyncTimeoutOption, checked_bound_ms
 from runtime.process import ExitCode
@@ -140,21 +140,11 @@ async def _made(
 
 
 def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bool) -> None:
-    """The checks; only the warnings if the link has been created."""
-    from dr.links.core.link_preflight import Outcome
-
     record = checked.record
-    rows = [(one.check, one.outcome.value, one.detail) for one in checked.checks]
     if output is OutputFormat.JSON:
-        columns = ("check", "outcome", "detail")
-        print_json({**record_document(record), "checks": [dict(zip(columns, row, strict=True)) for row in rows]})
+        print_json(checks_document(checked))
         return
-    if is_dry_run:
-        print_table("", ("check", "outcome", "detail"), rows)
-    else:
-        for one in checked.checks:
-            if one.outcome is Outcome.WARNING:
-                error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False)
+    print_checks(checked, is_dry_run=is_dry_run)
     if checked.problems:
         print_error(f"link {record.name} cannot be created: {'; '.join(checked.problems)}")
     else:

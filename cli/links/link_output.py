@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.shared.failures import print_error
-from cli.shared.output import OutputFormat, console, print_json, print_table
+from cli.shared.output import OutputFormat, console, error_console, print_json, print_table
 from wire.rules.links import (
     SyncPolicy,
     blacklist_of,
@@ -15,7 +15,7 @@ from wire.rules.links import (
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from dr.links.administration import LinkAtSite
+    from dr.links.administration import CheckedLink, LinkAtSite
     from wire.control.cluster_pb2 import LinkRecord
 
 
@@ -29,6 +29,31 @@ def phase_name(record: LinkRecord) -> str:
 def record_document(record: LinkRecord) -> dict[str, Any]:
     """The JSON form of a link's record."""
     return {**fields_of(record), "phase": phase_name(record)}
+
+
+def checks_document(checked: CheckedLink) -> dict[str, Any]:
+    """The JSON form of the record that the checks are about, and of the checks."""
+    columns = ("check", "outcome", "detail")
+    return {
+        **record_document(checked.record),
+        "checks": [dict(zip(columns, row, strict=True)) for row in _check_rows(checked)],
+    }
+
+
+def print_checks(checked: CheckedLink, *, is_dry_run: bool) -> None:
+    """Print every check of a dry run; else only the warnings."""
+    from dr.links.core.link_preflight import Outcome
+
+    if is_dry_run:
+        print_table("", ("check", "outcome", "detail"), _check_rows(checked))
+        return
+    for one in checked.checks:
+        if one.outcome is Outcome.WARNING:
+            error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False)
+
+
+def _check_rows(checked: CheckedLink) -> list[tuple[str, str, str]]:
+    return [(one.check, one.outcome.value, one.detail) for one in checked.checks]
 
 
 def fields_of(message: Message) -> dict[str, Any]:

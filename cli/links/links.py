@@ -32,6 +32,7 @@ from cli.links.mirrors import (
     verify,
 )
 from cli.links.reinstate import reinstate
+from cli.links.restore import restore
 from cli.links.site_calls import with_clients
 from cli.links.translate_offset import translate_offset
 from cli.shared.failures import usage_error
@@ -55,6 +56,7 @@ app.command()(resume)
 app.command()(verify)
 app.command()(reset)
 app.command()(reinstate)
+app.command()(restore)
 app.command()(translate_offset)
 
 

@@ -116,7 +116,9 @@ class ProtectionJudge:
         try:
             # The judge continues from the stored verdict, so that `since` survives a restart.
             judged = self._judged.get(record.name) or await self._begin(record.name)
-            verdict = judged.watch.observe(await self._observer(record, judged).evidence(), now_ms=self._clock.now_ms())
+            # A standby that has lost the link protects nothing.
+            evidence = await self._observer(record, judged).evidence(may_target_refuse=True)
+            verdict = judged.watch.observe(evidence, now_ms=self._clock.now_ms())
             judged.verdict, judged.judged_at_ms = verdict, self._clock.monotonic_ms()
             await self._keep(record.name, judged, verdict)
         except (*DISCONNECTED, NoNodeError, MalformedZnode, OperationalFailure, ValueError) as error:

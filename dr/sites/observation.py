@@ -32,6 +32,7 @@ from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
+from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.partition_columns import MalformedColumns
 from wire.control.site_pb2 import (
@@ -103,20 +104,23 @@ class LinkObserver:
         with_groups: bool = False,
         with_source: bool = True,
         is_source_final: bool = False,
+        may_target_refuse: bool = False,
     ) -> Evidence:
         """Evidence of both sites now, with groups' committed offsets on request. SiteRefused when
-        the target does not know the link. `is_source_final`: the source's logs do not grow, so both
-        may be asked at once.
+        the target does not know the link, unless it `may_target_refuse`: then its refusal is the
+        problem in the evidence. `is_source_final`: the source's logs do not grow, so both may be
+        asked at once.
         """
+        accepted = (SiteUnreachable, SiteRefused) if may_target_refuse else (SiteUnreachable,)
         source: SiteEvidence | None = None
         if with_source and is_source_final:
             (target, target_problem), source = await asyncio.gather(
-                self._ask_target(with_groups=with_groups), self._ask_source(with_groups=with_groups)
+                self._ask_target(accepted, with_groups=with_groups), self._ask_source(with_groups=with_groups)
             )
         else:
             # The target is asked first, so that a copy which is ahead of the answers is really
             # ahead of the source.
-            target, target_problem = await self._ask_target(with_groups=with_groups)
+            target, target_problem = await self._ask_target(accepted, with_groups=with_groups)
             if with_source:
                 source = await self._ask_source(with_groups=with_groups)
         return Evidence(
@@ -128,10 +132,13 @@ class LinkObserver:
             source_problem=self._source_problem if with_source and source is None else "",
         )
 
-    async def _ask_target(self, *, with_groups: bool) -> tuple[SiteEvidence | None, str]:
+    async def _ask_target(
+        self, accepted: tuple[type[OperationalFailure], ...], *, with_groups: bool
+    ) -> tuple[SiteEvidence | None, str]:
+        """The target's evidence, or its problem if it is one of the `accepted` failures."""
         try:
             return await self.site_evidence(self._target, with_groups=with_groups), ""
-        except SiteUnreachable as error:
+        except accepted as error:
             return None, str(error)
 
     async def _ask_source(self, *, with_groups: bool) -> SiteEvidence | None:

@@ -220,7 +220,7 @@ def pair_problems(source: SiteView, target: SiteView, *, source_site: str, targe
     if source.cluster_id != target.cluster_id:
         problems.append(
             f"cluster ids differ ({source.cluster_id} and {target.cluster_id}): sites of an exact link share one, "
-            "start one of them with the other's cluster.id"
+            "start one of them for the first time with the other's id in antipode.cluster.id"
         )
     shared = sorted(_node_ranges(source) & _node_ranges(target))
     if shared:

@@ -107,7 +107,7 @@ def _problem(
     """The most serious problem; empty if there is none."""
     target = evidence.target
     if target is None:
-        return f"{evidence.target_site} does not answer: {evidence.target_problem}"
+        return evidence.target_problem
     if target.record.epoch != source.record.epoch:
         return f"{target.site} has epoch {target.record.epoch} of the link, {source.site} epoch {source.record.epoch}"
     if not target.carries_all:

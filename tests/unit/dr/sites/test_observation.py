@@ -114,6 +114,22 @@ async def test_each_site_is_asked_how_it_looks_to_the_other_one_by_whichever_cli
     assert (target.asking_sites, source.asking_sites, again.asking_sites) == (["a"], ["b"], ["a"])
 
 
+class WithoutLink(Asked):
+    """A site that has lost its ZooKeeper data."""
+
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        raise SiteRefused(f"site {self.name}: this site has no link 'a-b'", grpc.StatusCode.NOT_FOUND)
+
+
+async def test_a_standby_without_the_link_is_evidence_only_if_the_caller_accepts_its_refusal() -> None:
+    observer = LinkObserver("a-b", target=WithoutLink("b"), source=Asked("a"), clock=ManualClock())
+    with pytest.raises(SiteRefused):
+        await observer.evidence()
+    found = await observer.evidence(may_target_refuse=True)
+    assert found.source is not None
+    assert (found.target, found.target_problem) == (None, "site b: this site has no link 'a-b'")
+
+
 class Logs(SiteClient):
     """A site of one broker, which sends its logs unless the observer knows them."""
 

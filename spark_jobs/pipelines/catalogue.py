@@ -35,6 +35,7 @@ PIPELINES: Final = (
     Pipeline(name="follow-topics", summary="keeps topics as Parquet files, and compares files and topics at the end"),
     Pipeline(name="hot-and-cold", summary="keeps a topic's records as files, and counts over files and topic by SQL"),
     Pipeline(name="log-documents", summary="keeps matching log lines as documents, each once, and finds them by SQL"),
+    Pipeline(name="trigger-delay", summary="measures the delay of records for several times between two batches"),
     Pipeline(name="road-produce", summary="writes records as road checkpoints and recognition servers send them"),
     Pipeline(name="road-ingest", summary="stores the records of road checkpoints, rejects bad ones, watches plates"),
     Pipeline(name="road-report", summary="delay by hour, skew, plates at two places, references that dangle"),
@@ -49,9 +50,40 @@ def pipeline(name: str) -> Pipeline:
     raise KeyError(f"there is no pipeline {name!r}; accepted: {', '.join(one.name for one in PIPELINES)}")
 
 
-def topic_parser(description: str) -> argparse.ArgumentParser:
+class JobParser(argparse.ArgumentParser):
+    """A parser that also refuses options which contradict each other, before Spark starts. `check`
+    returns a sentence about them, or None.
+    """
+
+    check: Callable[[argparse.Namespace], str | None] = staticmethod(lambda _: None)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The options; ends the program with 2 for wrong ones."""
+        given = super().parse_args(args, namespace)
+        problem = self.check(given)
+        if problem is not None:
+            self.error(problem)
+        return given
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an option that takes a number from `least` on."""
+
+    def parsed(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"accepted: a number from {least} on, not {text!r}")
+        return number
+
+    return parsed
+
+
+def topic_parser(description: str) -> JobParser:
     """A parser with the option that all pipelines have."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = JobParser(description=description)
     parser.add_argument("--bootstrap-server", required=True, help="brokers, host:port[,host:port...]")
     return parser
 
@@ -60,7 +92,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """The options of a streaming query."""
     parser.add_argument("--checkpoint", required=True, help="directory of the query's checkpoint; good at both sites")
     parser.add_argument("--once", action="store_true", help="work on what is there now, and end")
-    parser.add_argument("--trigger-ms", type=int, default=WITHIN_MS, help="time between two batches")
+    parser.add_argument("--trigger-ms", type=at_least(1), default=WITHIN_MS, help="time between two batches")
 
 
 def trigger_of(given: argparse.Namespace) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
-from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.pipelines.catalogue import add_stream_options, at_least, submitted, topic_parser, trigger_of
 from spark_jobs.pipelines.core.contracts import RecordSchema
 from spark_jobs.pipelines.core.road_records import ANALYSE, Command, command_of, rejection, watched_since
 from spark_jobs.pipelines.data_contracts import load_contract, own_contract
@@ -61,13 +61,22 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--contract", type=Path, help="data contract with schema sighting [default: contracts/road.yaml]"
     )
-    found.add_argument("--records-max", type=int, default=10_000, help="records in one write")
-    found.add_argument("--records-min", type=int, default=1, help="records of the data topic that are worth a write")
+    found.add_argument("--records-max", type=at_least(1), default=10_000, help="records in one write")
     found.add_argument(
-        "--wait-max-ms", type=int, default=60_000, help="a write waits at most so long for --records-min"
+        "--records-min", type=at_least(1), default=1, help="records of the data topic that are worth a write"
+    )
+    found.add_argument(
+        "--wait-max-ms", type=at_least(1), default=60_000, help="a write waits at most so long for --records-min"
     )
     add_stream_options(found)
+    found.check = _contradiction
     return found
+
+
+def _contradiction(given: argparse.Namespace) -> str | None:
+    if given.records_min > given.records_max:
+        return f"--records-min {given.records_min} is above --records-max {given.records_max}: no write could begin"
+    return None
 
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:

@@ -194,6 +194,17 @@ def test_a_producer_and_a_consumer_are_replaced_each_by_itself(jobs: Jobs, tmp_p
     assert finding["text"].endswith("plate is not of type string")
 
 
+def test_the_delay_is_measured_for_two_intervals(jobs: Jobs) -> None:
+    topic = jobs.topic()
+    load = ("--intervals-ms", "100,1500", "--records", "60", "--per-second", "40")
+    found = json.loads(jobs.run("trigger-delay", "--topic", topic, *load))
+    assert [(one["interval_ms"], one["records"]) for one in found["delays"]] == [(100, 60), (1_500, 60)]
+    for one in found["delays"]:
+        assert 0 <= one["p50_ms"] <= one["p90_ms"] <= one["p99_ms"] <= one["max_ms"]
+    # A warm-up record for each interval, which is not measured.
+    assert len(jobs.values(topic)) == 122
+
+
 async def test_a_payload_does_not_fit_into_a_data_topic(road: Road) -> None:
     async with KafkaClient(road.jobs.bootstrap) as client:
         await client.alter_topic_configs(road.names["data"], to_set={"max.message.bytes": "10000"})

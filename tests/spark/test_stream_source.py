@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from deploy import jar_sets
@@ -20,6 +20,7 @@ from runtime.children import Child
 from spark_jobs.connector.core.checkpoints import parse_offsets_file, topic_offsets
 from spark_jobs.connector.core.options import Use, parse_read
 from spark_jobs.connector.stream_reader import StreamReader
+from spark_jobs.streaming import run_queries
 from tests.spark.conftest import fresh_logs
 from tests.spark.streams import Streams, newest_file
 from tests.support.disks.log_batches import batch
@@ -64,6 +65,48 @@ def test_a_query_goes_on_from_its_checkpoint_and_writes_each_record_once(streams
     streams.fill(source, 100, 130, partitions=2)
     streams.carry(source, target, checkpoint)
     assert streams.values(target) == list(range(130))
+
+
+class Batches:
+    """The batches of a query, as they come: the number of tasks, and the rows in the order of the
+    tasks.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[int] = []
+        self.rows: list[list[Row]] = []
+
+    def take(self, frame: DataFrame, _batch: int) -> None:
+        self.tasks.append(frame.rdd.getNumPartitions())
+        self.rows.append(frame.collect())
+
+
+def test_a_stream_has_a_task_for_each_partition_and_two_executions_have_identical_rows(
+    streams: Streams, tmp_path: Path
+) -> None:
+    source = streams.create(partitions=3)
+
+    def run(checkpoint: str, **options: str) -> Batches:
+        found = Batches()
+        given = streams.servers | {"subscribe": source, "startingOffsets": "earliest"} | options
+        writer = streams.spark.readStream.format("antipode").options(**given).load().writeStream
+        writer = writer.foreachBatch(found.take).option("checkpointLocation", str(tmp_path / checkpoint))
+        run_queries(writer.trigger(availableNow=True).start)
+        return found
+
+    streams.fill(source, 0, 120, partitions=3)
+    first, again = (run(name, maxOffsetsPerTrigger="60") for name in ("first", "again"))
+    assert first.tasks == again.tasks == [3, 3]
+    assert first.rows == again.rows
+    assert [len(rows) for rows in first.rows] == [60, 60]
+    # Spark divides partitions only on request.
+    assert run("divided", minPartitions="6").tasks == [6]
+    # A restart continues where the checkpoint ends: no gap, and nothing twice.
+    streams.fill(source, 120, 150, partitions=3)
+    later = run("first")
+    assert later.tasks == [3]
+    values = sorted(int(row.value) for rows in (*first.rows, *later.rows) for row in rows)
+    assert values == list(range(150))
 
 
 def test_a_group_shows_up_to_where_batches_have_ended(brokers: tuple[LoneBroker, LoneBroker]) -> None:

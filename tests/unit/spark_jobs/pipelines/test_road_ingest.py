@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_jobs.connector.core.options import Use, parse_read
 from spark_jobs.connector.core.trigger_delay import TriggerDelay
 from spark_jobs.pipelines.road_ingest import limits, parser
@@ -20,6 +22,26 @@ def test_either_limit_alone_begins_a_write() -> None:
     assert not delay.is_waiting(start, many, now_ms=4_999)
     assert delay.is_waiting(start, few, now_ms=9_998)
     assert not delay.is_waiting(start, few, now_ms=9_999)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--records-min", "20", "--records-max", "10"), "--records-min 20 is above --records-max 10"),
+        (("--records-min", "10001"), "--records-min 10001 is above --records-max 10000"),
+        (("--records-min", "0"), "argument --records-min: accepted: a number from 1 on, not '0'"),
+        (("--records-max", "ten"), "argument --records-max: accepted: a number from 1 on, not 'ten'"),
+        (("--wait-max-ms", "-1"), "argument --wait-max-ms: accepted: a number from 1 on, not '-1'"),
+        (("--trigger-ms", "0"), "argument --trigger-ms: accepted: a number from 1 on, not '0'"),
+    ],
+)
+def test_limits_that_cannot_hold_are_refused_by_the_names_of_the_options(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args([*REQUIRED, *options])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_that_ends_by_itself_writes_what_is_there() -> None:

@@ -4,6 +4,8 @@ does not delay the live tail.
 
 from __future__ import annotations
 
+import pytest
+
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring
@@ -41,10 +43,15 @@ async def test_no_more_passes_in_a_second_than_the_rate_allows() -> None:
     assert clock.monotonic_ms() - began_ms > 600
 
 
-async def test_topics_of_a_tight_recovery_point_go_first() -> None:
+@pytest.mark.parametrize(
+    "classes",
+    [{"antipode.priority.high": "pay"}, {"antipode.priority.low": "alpha,zeta"}],
+    ids=["first", "before the last"],
+)
+async def test_topics_of_a_tight_recovery_point_go_first(classes: dict[str, str]) -> None:
     world = world_of(alpha=SOME_BATCHES, pay=SOME_BATCHES, zeta=SOME_BATCHES)
     rate = len(world.source.logs[TopicPartition("pay", 0)].data) // 2
-    settings = {"antipode.throttle.bytes.per.second": str(rate), "antipode.priority.high": "pay"}
+    settings = {"antipode.throttle.bytes.per.second": str(rate), **classes}
     others_bytes: list[int] = []
 
     def look() -> None:

@@ -53,6 +53,15 @@ def test_an_overdue_request_expires_at_the_next_look() -> None:
     assert entry.is_done
 
 
+def test_ten_thousand_requests_leave_nothing_behind() -> None:
+    waiting: WaitingRequests[int] = WaitingRequests(tick_ms=5)
+    entries = [waiting.add(number, keys=[number, number % 7], deadline_ms=1_000 + number) for number in range(10_000)]
+    assert all(waiting.remove(entry) for entry in entries[::2])
+    expired = [request for now_ms in range(0, 12_000, 100) for request in waiting.expire(now_ms)]
+    assert sorted(expired) == list(range(1, 10_000, 2))
+    assert (len(waiting), waiting.key_count, waiting.next_expiry_ms()) == (0, 0, math.inf)
+
+
 def test_drain_gives_every_request_once() -> None:
     waiting: WaitingRequests[str] = WaitingRequests()
     waiting.add("r1", keys=["k1", "k2"], deadline_ms=50)

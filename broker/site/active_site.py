@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.inter_broker import Secured, plaintext
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import FORWARDED_CLIENT_ID, RequestContext
@@ -243,12 +244,26 @@ async def in_parts(
     return replace(next(failed, answers[0]), **fields)
 
 
+class SiteDoors(Protocol):
+    """The parts that a handler of requests about topics of any site has at least."""
+
+    @property
+    def active_site(self) -> ActiveSite:
+        """The way to the sites that lead the topics."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The image that shows these sites."""
+
+
+DoorsT = TypeVar("DoorsT", bound=SiteDoors)
+
+
 async def answered_elsewhere(
-    active_site: ActiveSite,
-    image: ClusterImage,
-    context: RequestContext,
     request: Any,
-    handle: Callable[[Any], Awaitable[Any]],
+    context: RequestContext,
+    doors: DoorsT,
+    handle: Callable[[Any, RequestContext, DoorsT], Awaitable[Any]],
     *,
     entries: str,
     results: str,
@@ -256,10 +271,16 @@ async def answered_elsewhere(
     timeout_ms: float | None = None,
 ) -> Any | None:
     """The answer to a request about topics of other sites: in parts where several sites lead them
-    (`in_parts`), else the active site's (`ActiveSite.answer`); None when this site answers.
+    (`in_parts`), each of which `handle` answers, else the active site's (`ActiveSite.answer`); None
+    when this site answers.
     """
-    answer = await in_parts(image, context, request, handle, entries=entries, results=results, names=names)
-    return answer or await active_site.answer(image, context, request, names, timeout_ms=timeout_ms)
+    image = doors.cluster.image
+
+    def handle_part(part: Any) -> Awaitable[Any]:
+        return handle(part, context, doors)
+
+    answer = await in_parts(image, context, request, handle_part, entries=entries, results=results, names=names)
+    return answer or await doors.active_site.answer(image, context, request, names, timeout_ms=timeout_ms)
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:

@@ -18,16 +18,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psutil
 from msgspec import structs
 
-from bench.loads.pace import Pace
+from bench.loads.steady_writer import SteadyWriter
 from bench.measuring.figures import Side, percentile
 from bench.measuring.phases import TITLES, phases
 from bench.measuring.plan import Plan
@@ -35,7 +34,6 @@ from bench.measuring.processes import cpu_s, metered
 from bench.peers import antipode
 from bench.peers.systems import create_topic, wait_until
 from bench.sections.sites.runbook import measure_runbook
-from bench.sections.sites.unavailability import CLIENT
 from dr.drill.environment import Environment
 from dr.failover.core.recorded_run import RUNNING, RunRecord
 from dr.failover.core.steps import FailoverPolicy
@@ -52,11 +50,9 @@ TOPIC: Final = "moved"
 MOVES: Final = 5
 LEASE_MS: Final = 2_000
 PARTITIONS: Final = (100, 1_000, 10_000)
-PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 200
 IDLE_S: Final = 30.0
 READY_WITHIN_S: Final = 300
-VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
 BROKER_SETTINGS: Final = {
     "antipode.arbiter.session.timeout.ms": str(LEASE_MS),
@@ -64,74 +60,6 @@ BROKER_SETTINGS: Final = {
     # every second
     "log.retention.check.interval.ms": "300000",
 }
-
-
-class _Load:
-    """The producer, until the block ends, with the time at which each record was sent and
-    acknowledged.
-    """
-
-    def __init__(self, environment: Environment, partitions: int) -> None:
-        from confluent_kafka import Producer
-
-        addresses = ",".join(site.bootstrap_servers for site in environment.sites.values())
-        self._producer = Producer({"bootstrap.servers": addresses, **CLIENT})
-        self._partitions = partitions
-        self.answered: list[tuple[float, float]] = []
-        self._failures: list[str] = []
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._produce, name="recovery-time")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self._producer.purge()
-        self._producer.flush(1)
-
-    def _produce(self) -> None:
-        pace = Pace(PERIOD_S)
-        number = 0
-        while not self._is_over.is_set():
-            sent_at = time.monotonic()
-            partition, number = number % self._partitions, number + 1
-            self._producer.produce(TOPIC, VALUE, partition=partition, on_delivery=self._noted(sent_at))
-            pace.wait(self._producer)
-
-    def _noted(self, sent_at: float) -> Any:
-        def note(error: Any, _: Any) -> None:
-            if error is None:
-                self.answered.append((sent_at, time.monotonic()))
-            else:
-                self._failures.append(str(error))
-
-        return note
-
-    def wait_acknowledged(self, *, sent_after: float) -> None:
-        """Wait until this many records that were sent after the given time are acknowledged.
-        OperationalFailure.
-        """
-        wait_until(
-            lambda: self._count(sent_after) >= STEADY_RECORDS or bool(self._failures),
-            within_s=READY_WITHIN_S,
-            what=TOPIC,
-        )
-        if self._failures:
-            raise OperationalFailure(f"a record was not acknowledged: {self._failures[0]}")
-
-    def _count(self, sent_after: float) -> int:
-        return sum(sent >= sent_after for sent, _ in self.answered[-10 * STEADY_RECORDS :])
-
-    def slowest_ms(self, since: float) -> float:
-        """The longest latency of the acknowledgements that arrived after `since`."""
-        return max(answered - sent for sent, answered in self.answered if answered >= since) * 1000
-
-    def first_after(self, moment: float) -> float:
-        """Return the time at which the first record after this moment was acknowledged."""
-        return min(answered for _, answered in self.answered if answered >= moment)
 
 
 def measure(plan: Plan) -> None:
@@ -157,19 +85,29 @@ def _pair(plan: Plan, case: str, partitions: int, *arguments: str) -> Iterator[E
         yield environment
 
 
+def _writer(environment: Environment, partitions: int) -> SteadyWriter:
+    """A writer that knows both sites."""
+    addresses = ",".join(site.bootstrap_servers for site in environment.sites.values())
+    return SteadyWriter(addresses, TOPIC, partitions=partitions)
+
+
+def _wait_acknowledged(load: SteadyWriter, *, sent_after: float) -> None:
+    load.wait_acknowledged(STEADY_RECORDS, sent_after=sent_after, within_s=READY_WITHIN_S)
+
+
 def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
     plan.say(f"recovery-time: {case}")
     with _pair(plan, case, partitions) as environment:
         idle = _idle_cores(environment, within_s=plan.scaled(IDLE_S, least=5))
         slowest, stopped, moves = [], [], []
-        with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
-            load.wait_acknowledged(sent_after=time.monotonic())
+        with _writer(environment, partitions) as load, metered(os.getpid()) as usage:
+            _wait_acknowledged(load, sent_after=time.monotonic())
             for number in range(plan.scaled(MOVES, least=2)):
                 to_site = "ba"[number % 2]
                 _wait_protected(environment, "ab"[number % 2])
                 since = time.monotonic()
                 report = asyncio.run(_moved(environment, to_site))
-                load.wait_acknowledged(sent_after=time.monotonic())
+                _wait_acknowledged(load, sent_after=time.monotonic())
                 slowest.append(load.slowest_ms(since))
                 moves.append(phases(map(structs.asdict, report.steps)))
                 stopped.append(_ms_of(report, "drain") + _ms_of(report, "raise") + _ms_of(report, "account"))
@@ -191,13 +129,13 @@ def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
     arguments = ("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic")
     with _pair(plan, case, partitions, *arguments) as environment:
         wait_until(lambda: _is_ready_to_fail_over(environment), within_s=READY_WITHIN_S, what="the first copy")
-        with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
+        with _writer(environment, partitions) as load, metered(os.getpid()) as usage:
             _wait_mirrored(environment, partitions)
-            load.wait_acknowledged(sent_after=time.monotonic())
+            _wait_acknowledged(load, sent_after=time.monotonic())
             killed_at, killed_unix_ms = time.monotonic(), time.time() * 1000
             for process in reversed(environment.sites["a"].processes):
                 process.child().send(signal.SIGKILL)
-            load.wait_acknowledged(sent_after=killed_at + LEASE_MS / 1000)
+            _wait_acknowledged(load, sent_after=killed_at + LEASE_MS / 1000)
             run = _last_run(environment)
             back_at = load.first_after(killed_at + (run.began_at_ms - killed_unix_ms) / 1000)
     detected_ms = run.began_at_ms - killed_unix_ms

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from bench.loads.pace import Pace
+from bench.loads.steady_writer import SteadyWriter
 from bench.measuring.figures import Side, percentile
 from bench.measuring.plan import Plan
 from bench.measuring.processes import metered
@@ -41,71 +39,8 @@ SETTINGS: Final[Mapping[Side, Mapping[str, str]]] = {
     Side.ANTIPODE: {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)},
     Side.PEER: {"broker.session.timeout.ms": str(SESSION_TIMEOUT_MS), "broker.heartbeat.interval.ms": "500"},
 }
-CLIENT: Final = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "linger.ms": 0,
-    "socket.timeout.ms": 1000,
-    "socket.connection.setup.timeout.ms": 1000,
-    "topic.metadata.refresh.interval.ms": 250,
-    "reconnect.backoff.max.ms": 250,
-    "message.timeout.ms": 120_000,
-    "log_level": 2,  # the benchmark itself removed the broker
-}
-PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 100
 WITHIN_S: Final = 90
-VALUE: Final = b"v" * 100
-
-
-class _Load:
-    """The producer, until the block ends, with the time at which each record was acknowledged."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        from confluent_kafka import Producer
-
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, **CLIENT})
-        self._times: list[float] = []
-        self._failures: list[str] = []
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._produce, name="unavailability")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self._producer.purge()
-        self._producer.flush(1)
-
-    def _produce(self) -> None:
-        pace = Pace(PERIOD_S)
-        while not self._is_over.is_set():
-            self._producer.produce(TOPIC, VALUE, partition=0, on_delivery=self._delivered)
-            pace.wait(self._producer)
-
-    def _delivered(self, error: Any, _: Any) -> None:
-        if error is None:
-            self._times.append(time.monotonic())
-        else:
-            self._failures.append(str(error))
-
-    def wait_acknowledged(self, more: int) -> None:
-        """Wait until this many more are acknowledged. Raises OperationalFailure if a record failed,
-        or if no record is acknowledged before the limit.
-        """
-        goal = len(self._times) + more
-        wait_until(lambda: len(self._times) >= goal or bool(self._failures), within_s=WITHIN_S, what=TOPIC)
-        if self._failures:
-            raise OperationalFailure(f"a record was not acknowledged: {self._failures[0]}")
-
-    def silence_ms(self, since: float) -> float:
-        """The longest time between two acknowledgements of which the later one arrived after
-        `since`.
-        """
-        return max(after - before for before, after in pairwise(self._times) if after >= since) * 1000
 
 
 def _kill(child: Child) -> None:
@@ -144,24 +79,24 @@ def measure(plan: Plan) -> None:
         start = antipode.replicated_site if side is Side.ANTIPODE else apache_kafka.cluster
         with start(plan.directory / f"unavailability-{side}", settings=SETTINGS[side]) as site:
             call_client(site.bootstrap_servers, _create_topic)
-            with _Load(site.bootstrap_servers) as load:
+            with SteadyWriter(site.bootstrap_servers, TOPIC) as load:
                 for case in WAYS:
                     _measure(plan, site, load, case)
 
 
-def _measure(plan: Plan, site: MeasuredSite, load: _Load, case: str) -> None:
+def _measure(plan: Plan, site: MeasuredSite, load: SteadyWriter, case: str) -> None:
     end, bring_back = WAYS[case]
     silences = []
     with metered(os.getpid()) as usage:
         for _ in range(plan.scaled(ROUNDS, least=1)):
             wait_until(lambda: _leader_when_whole(site) is not None, within_s=WITHIN_S, what=f"all replicas of {TOPIC}")
-            load.wait_acknowledged(STEADY_RECORDS)
+            load.wait_acknowledged(STEADY_RECORDS, sent_after=time.monotonic(), within_s=WITHIN_S)
             leader = _leader_when_whole(site)
             if leader is None:
                 raise OperationalFailure(f"{TOPIC} has lost a replica by itself")
             since = time.monotonic()
             end(site.children[leader])
-            load.wait_acknowledged(STEADY_RECORDS)
+            load.wait_acknowledged(STEADY_RECORDS, sent_after=since, within_s=WITHIN_S)
             silences.append(load.silence_ms(since))
             bring_back(site.children[leader])
     values = {f"p{percent}_ms": percentile(silences, percent) for percent in (50, 99)}

@@ -51,14 +51,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     names = topics_of(request)
     answer = await answered_elsewhere(
-        doors.active_site,
-        doors.cluster.image,
-        context,
-        request,
-        lambda part: handle(part, context, doors),
-        entries="resources",
-        results="responses",
-        names=names,
+        request, context, doors, handle, entries="resources", results="responses", names=names
     )
     if answer is not None:
         return answer

@@ -93,11 +93,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     if not context.is_own_tool:
         names = topics_of(request)
         answer = await answered_elsewhere(
-            doors.active_site,
-            doors.cluster.image,
-            context,
             request,
-            lambda part: handle(part, context, doors),
+            context,
+            doors,
+            handle,
             entries="resources",
             results="results",
             names=names,

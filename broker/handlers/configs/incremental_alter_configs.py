@@ -123,14 +123,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = topics_of(request)
     answer = await answered_elsewhere(
-        doors.active_site,
-        image,
-        context,
-        request,
-        lambda part: handle(part, context, doors),
-        entries="resources",
-        results="responses",
-        names=names,
+        request, context, doors, handle, entries="resources", results="responses", names=names
     )
     if answer is not None:
         return answer

@@ -44,14 +44,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     if not context.is_own_tool:
         names = [topic.name for topic in request.topics]
         answer = await answered_elsewhere(
-            doors.active_site,
-            doors.cluster.image,
-            context,
-            request,
-            lambda part: handle(part, context, doors),
-            entries="topics",
-            results="responses",
-            names=names,
+            request, context, doors, handle, entries="topics", results="responses", names=names
         )
         if answer is not None:
             return answer

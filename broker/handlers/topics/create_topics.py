@@ -79,16 +79,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateTopics request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await answered_elsewhere(
-        doors.active_site,
-        image,
-        context,
-        request,
-        lambda part: handle(part, context, doors),
-        entries="topics",
-        results="topics",
-        names=names,
-    )
+    answer = await answered_elsewhere(request, context, doors, handle, entries="topics", results="topics", names=names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}

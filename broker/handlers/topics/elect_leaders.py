@@ -49,14 +49,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     if request.topic_partitions is not None and not context.is_own_tool:
         names = [topic.topic for topic in request.topic_partitions]
         answer = await answered_elsewhere(
-            doors.active_site,
-            doors.cluster.image,
-            context,
-            request,
-            lambda part: handle(part, context, doors),
-            entries="topic_partitions",
-            results="replica_election_results",
-            names=names,
+            request, context, doors, handle, entries="topic_partitions", results="replica_election_results", names=names
         )
         if answer is not None:
             return answer

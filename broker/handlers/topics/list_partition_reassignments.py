@@ -45,11 +45,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         return await _of_all_sites(doors, context, request)
     names = [topic.name for topic in request.topics]
     answer = await answered_elsewhere(
-        doors.active_site,
-        doors.cluster.image,
-        context,
         request,
-        lambda part: handle(part, context, doors),
+        context,
+        doors,
+        handle,
         entries="topics",
         results="topics",
         names=names,

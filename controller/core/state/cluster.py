@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from controller.core.state import facts as fact
 from controller.core.state import partition_states, replica_states
+from controller.core.state.broker_facts import apply_broker_fact
 from controller.core.state.derived_phases import derived_partition_phase, derived_replica_phase
 from controller.core.state.entity_facts import apply_entity_configs
 from controller.core.state.partition_states import PartitionPhase
@@ -229,28 +230,17 @@ class Cluster(Struct, kw_only=True):
                 self._move_partition(change.partition, change.phase)
             case fact.ReplicaMoved():
                 self._move_replica(change.replica, change.phase)
-            case fact.BrokerJoined():
-                self.brokers[change.broker.node_id] = change.broker
-            case fact.BrokerLeft():
-                left = self.brokers.pop(change.node_id)
-                self.leaving.discard(change.node_id)
-                self.offline_replicas.pop(change.node_id, None)
-                if change.is_presumed:
-                    self.presumed_dead[change.node_id] = left
-            case fact.PresumptionDropped():
-                self.presumed_dead.pop(change.node_id)
-            case fact.RegistrationsListed():
-                self.registrations_zxid = change.zxid
-            case fact.BrokerLeaving():
-                self.leaving.add(change.node_id)
-            case fact.OfflineReplicasKnown():
-                self.offline_replicas.pop(change.node_id, None)
-                if change.partitions:
-                    self.offline_replicas[change.node_id] = change.partitions
-            case fact.BrokerUnregistered():
-                self.unregistered.add(change.node_id)
-            case fact.UnregistrationEnded():
-                self.unregistered.discard(change.node_id)
+            case (
+                fact.BrokerJoined()
+                | fact.BrokerLeft()
+                | fact.PresumptionDropped()
+                | fact.RegistrationsListed()
+                | fact.BrokerLeaving()
+                | fact.OfflineReplicasKnown()
+                | fact.BrokerUnregistered()
+                | fact.UnregistrationEnded()
+            ):
+                apply_broker_fact(self, change)
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():

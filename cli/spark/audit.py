@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.shared.failures import failures_as_messages
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import (
     Output,
     OutputFormat,
@@ -122,7 +122,13 @@ def report(
     lateness_ms: Annotated[
         int, typer.Option(help="A record is late if a window that is newer by this time has begun.", min=0)
     ] = 60_000,
-    out: Annotated[Path | None, typer.Option("--out", help="Directory of the report [default: STATE/report].")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory of the report; by default STATE/report.")] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(help="File for the alarms as Prometheus metrics, for a textfile collector.")
+    ] = None,
+    webhook: Annotated[
+        str, typer.Option(help="URL that gets a message (JSON, as from Alertmanager) when an alarm begins or ends.")
+    ] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Check the counts: produced = stored + rejected in every window that is complete at both
@@ -131,8 +137,12 @@ def report(
     Example: antipode audit report a-b --alarm-windows 3 --delay-alarm-ms 5000
     """
     from cli.shared.times import parse_time
+    from spark_jobs.auditing.alarm_outputs import send_change, write_metrics
     from spark_jobs.auditing.report import audited, write_audit
 
+    # "${" begins a reference to a secret.
+    if webhook and not webhook.startswith(("http://", "https://", "${")):
+        raise usage_error(f"--webhook {webhook!r} is not usable: accepted is a URL, http://... or https://...")
     with failures_as_messages():
         active, complete_ms = _settled(_environment(environment), name)
         if settled_until:
@@ -148,7 +158,12 @@ def report(
         )
         directory = out or state / "report"
         write_audit(found, directory)
+        if metrics_file is not None:
+            write_metrics(found, name, metrics_file)
     _print(found, directory, output)
+    with failures_as_messages():
+        if webhook and send_change(found, name, state, webhook):
+            report_progress("the web hook has taken a message about alarms that have begun or ended")
     raise typer.Exit(ExitCode.FAILED if found.judged.is_alarm else ExitCode.DONE)
 
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from spark_jobs.pipelines import road_ingest, road_report
 from spark_jobs.pipelines.core.road_records import road_record
 from spark_jobs.pipelines.data_contracts import load_contract
+from spark_jobs.pipelines.road_report import HOUR_MS
 from tests.spark.test_pipelines import Jobs
 from tests.spark.test_pipelines import jobs as jobs_fixture
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
@@ -192,6 +193,19 @@ def test_a_producer_and_a_consumer_are_replaced_each_by_itself(jobs: Jobs, tmp_p
     assert code == 1
     (finding,) = document["findings"]
     assert finding["text"].endswith("plate is not of type string")
+
+
+def test_a_day_of_records_is_a_report_of_24_rows(jobs: Jobs) -> None:
+    """An hour has its own delays: hour h's are h and h + 2 seconds."""
+    rows = [
+        (hour * HOUR_MS + 1_000, hour * HOUR_MS + 1_000 + hour * 1_000 + extra_ms)
+        for hour in range(24)
+        for extra_ms in (0, 2_000)
+    ]
+    found = road_report.delays_by_hour(jobs.spark.createDataFrame(rows, "capture_ms bigint, ingest_ms bigint"))
+    assert [tuple(row) for row in found.collect()] == [
+        (hour * HOUR_MS, 2, hour * 1_000 + 1_000.0, hour * 1_000 + 2_000, hour * 1_000 + 2_000) for hour in range(24)
+    ]
 
 
 def test_the_delay_is_measured_for_two_intervals(jobs: Jobs) -> None:

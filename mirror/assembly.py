@@ -164,6 +164,7 @@ class Mirror:
             transactions=ends.transactions,
             peers=self._peers.status(),
             stalled_for_ms=self._stalls.stalled_for_ms,
+            falling_behind=self._stalls.falling_behind,
             stall_remedies=dict(self._stalls.remedies),
             retention_risks=self.topics.retention.at_risk,
             restarts=self.restarts,

@@ -169,6 +169,11 @@ class MirrorMetrics(Collector):
                 len(status.retention_risks),
             ),
             (
+                "antipode_mirror_falling_behind_partitions",
+                "Partitions whose lag has grown over the last ten looks, and shrunk at none, although they advance.",
+                len(status.falling_behind),
+            ),
+            (
                 "antipode_mirror_groups_failing",
                 "Groups whose offsets cannot be mirrored, and brokers that do not report theirs.",
                 len(status.groups_stale_since_ms),

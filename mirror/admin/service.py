@@ -271,10 +271,7 @@ def describe(mirror: RunningMirror) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
     status, board = mirror.look(), mirror.board
     link = status.link
-    partitions = [
-        _partition(board, key, status.stalled_for_ms.get(key, 0), status.retention_risks.get(key, 0.0))
-        for key, _ in sorted(board.our_rows(), key=lambda row: row[0])
-    ]
+    partitions = [_partition(board, key, status) for key, _ in sorted(board.our_rows(), key=lambda row: row[0])]
     health = health_of(board, status)
     problems = dict(islice(sorted(status.group_problems.items()), GROUP_PROBLEMS_SHOWN))
     stale_since_ms = status.groups_stale_since_ms
@@ -327,8 +324,16 @@ def _refused(refusal: Refusal) -> pb.RefusedChange:
     )
 
 
-def _partition(board: FlowBoard, key: TopicPartition, stalled_ms: int, retention_part: float) -> pb.MirrorPartition:
+def _partition(board: FlowBoard, key: TopicPartition, status: MirrorStatus) -> pb.MirrorPartition:
     facts, lag = board.row(key).facts, board.lag(key)
+    stalled_ms, retention_part = status.stalled_for_ms.get(key, 0), status.retention_risks.get(key, 0.0)
+    growth = status.falling_behind.get(key)
+    slowness = (
+        f"; it falls behind: its lag has grown from {growth.records_before:,} to {growth.records:,} records "
+        f"in {growth.for_ms / 1000:.0f} s"
+        if growth is not None
+        else ""
+    )
     stall = f"; it has not moved for {stalled_ms} ms" if stalled_ms else ""
     risk = (
         f"; it is behind by {retention_part:.0%} of the topic's retention.ms: records may expire before they are mirrored"
@@ -339,7 +344,7 @@ def _partition(board: FlowBoard, key: TopicPartition, stalled_ms: int, retention
         topic=key.topic,
         partition=key.partition,
         state=facts.state.value,
-        reason=facts.reason + stall + risk,
+        reason=facts.reason + stall + slowness + risk,
         source_high_watermark=facts.progress.source_high_watermark,
         target_log_end_offset=facts.progress.target_log_end_offset,
         lag_records=lag.records,

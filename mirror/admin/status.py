@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.liveness import LagGrowth
 from mirror.link.core.refusals import Refusal
 from mirror.link.link_watch import LinkView
 from mirror.sharing.peer_watch import PeersStatus
@@ -52,6 +53,8 @@ class MirrorStatus(Struct, frozen=True, kw_only=True):
     """The other daemons; None if the link is not shared."""
     stalled_for_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """How long partitions have not moved although the source has more."""
+    falling_behind: Mapping[TopicPartition, LagGrowth] = field(default_factory=dict)
+    """Partitions whose lag grows although they advance."""
     stall_remedies: Mapping[str, int] = field(default_factory=dict)
     """The number of actions on stalled partitions, by kind."""
     retention_risks: Mapping[TopicPartition, float] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """Watches whether every partition advances, and restarts stalled ones, also if their workers report
-no problem.
+no problem. Also finds partitions that advance too slowly.
 
 `core/liveness.py` decides. The source is asked about a suspected partition directly, without its
 fetcher. A stall appears in the log, in a metric and in the partition's reason; partitions that
@@ -15,7 +15,8 @@ from typing import Final
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import Start
-from mirror.flow.core.liveness import Liveness, Remedy
+from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.liveness import LagGrowth, LagWindows, Liveness, Remedy
 from mirror.flow.rows import Row
 from mirror.link.ports import LogEnds, SitePort
 from runtime.clock import Clock
@@ -47,6 +48,9 @@ class StallWatch:
         self._clock = clock
         self._stall_ms = stall_ms
         self._liveness = Liveness(stall_ms=stall_ms)
+        self._windows = LagWindows()
+        # Replaced as a whole: another thread reads metrics.
+        self.falling_behind: Mapping[TopicPartition, LagGrowth] = {}
         # When any partition of the link last advanced while fetchers waited for bytes.
         self._congested_at_ms = float("-inf")
         self._before = (0.0, 0)
@@ -71,6 +75,7 @@ class StallWatch:
         self._look_for_congestion(self._board.moved_bytes, now_ms)
         rows = self._rows_to_judge()
         self._liveness.keep(frozenset(key for key, _ in rows))
+        self._look_at_lags(rows, now_ms)
         suspects = [
             key
             for key, row in rows
@@ -83,6 +88,18 @@ class StallWatch:
             ends = found.get(key)
             if isinstance(ends, LogEnds):
                 self._judge(key, ends)
+
+    def _look_at_lags(self, rows: list[tuple[TopicPartition, Row]], now_ms: float) -> None:
+        mirrored = {key: row.facts.progress for key, row in rows if row.facts.state is FlowState.MIRRORING}
+        self._windows.keep(mirrored.keys())
+        for key, progress in mirrored.items():
+            self._windows.see(
+                key,
+                target_end=progress.target_log_end_offset,
+                source_end=progress.source_high_watermark,
+                now_ms=now_ms,
+            )
+        self.falling_behind = self._windows.falling_behind()
 
     def _rows_to_judge(self) -> list[tuple[TopicPartition, Row]]:
         """All partitions but those that have everything, as their source has just answered."""

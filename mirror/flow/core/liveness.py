@@ -1,5 +1,5 @@
-"""Decides whether each partition advances, from its ends alone: the status that its state and its
-workers report does not count. Pure.
+"""Decides whether each partition advances, and whether it falls behind, from its ends alone: the
+status that its state and its workers report does not count. Pure.
 
 A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
 more, or when the partition got no answer for that long from a source that does answer. States that
@@ -8,14 +8,22 @@ need a person, or that a person set, are not judged.
 Against a stall without retries, first the flow is started anew, later its workers are replaced; the
 time between two remedies doubles, so that a transfer that is only slow can complete. A flow that
 retries (its target refuses batches for now, its leader moves) has its reason and needs no remedy.
+
+A partition falls behind when its lag grows over a sliding window of looks, although it advances. No
+threshold is involved, so the same rule fits every topic. The rule is that of the consumer lag
+checker Burrow: a window with a lag of zero is good, and a window in which the lag never shrinks,
+and grows, is a warning.
 """
 
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -25,6 +33,8 @@ _MUST_MOVE: Final = frozenset(
 )
 _ASKING: Final = frozenset({Step.SETTLING, Step.FINDING_TARGET, Step.CHECKING_SOURCE})
 DOUBLINGS_MAX: Final = 7
+LOOKS: Final = 10
+"""The looks of a window, as in Burrow."""
 
 
 class Remedy(enum.Enum):
@@ -114,3 +124,55 @@ class Liveness:
         """Forget all but these."""
         for key in self._seen.keys() - keys:
             self.forget(key)
+
+
+class _Look(NamedTuple):
+    """What was seen of a partition at one time (ms)."""
+
+    target_end: int
+    lag_records: int
+    at_ms: float
+
+
+class LagGrowth(NamedTuple):
+    """The lag in records at the beginning and at the end of a window, and its length."""
+
+    records_before: int
+    records: int
+    for_ms: int
+
+
+class LagWindows:
+    """The windows of the partitions that have a lag. Call `see` at each look, then `keep`."""
+
+    def __init__(self) -> None:
+        self._windows: dict[TopicPartition, deque[_Look]] = {}
+
+    def see(self, key: TopicPartition, *, target_end: int, source_end: int, now_ms: float) -> None:
+        """Note the ends of a partition that is mirrored."""
+        lag = source_end - target_end
+        if UNKNOWN in (source_end, target_end) or lag <= 0:
+            self._windows.pop(key, None)
+            return
+        window = self._windows.get(key)
+        if window is None or target_end < window[-1].target_end:  # a log that was truncated begins anew
+            window = self._windows[key] = deque(maxlen=LOOKS)
+        window.append(_Look(target_end, lag, now_ms))
+
+    def keep(self, keys: AbstractSet[TopicPartition]) -> None:
+        """Forget all partitions but these."""
+        for key in self._windows.keys() - keys:
+            del self._windows[key]
+
+    def falling_behind(self) -> dict[TopicPartition, LagGrowth]:
+        """The partitions that fall behind."""
+        return {key: growth for key, window in self._windows.items() if (growth := _growth(window)) is not None}
+
+
+def _growth(window: deque[_Look]) -> LagGrowth | None:
+    first, last = window[0], window[-1]
+    if len(window) < LOOKS or last.lag_records <= first.lag_records or last.target_end == first.target_end:
+        return None
+    if any(after.lag_records < before.lag_records for before, after in pairwise(window)):
+        return None
+    return LagGrowth(first.lag_records, last.lag_records, round(last.at_ms - first.at_ms))

@@ -1,7 +1,8 @@
 """Write a decision to the state-change log: leaderships, and phases of partitions and replicas.
 
-Each leadership has its own line; phases share a line per topic. Each line names the new phase, so
-the phases can be replayed from the log. Caller: `event_loop.py`.
+Partitions of a topic that get the same leader, leader epoch and in-sync replicas share a line, as
+do those of one phase: a decision may be about thousands of partitions. Each line names the new
+phase, so the phases can be replayed from the log. Caller: `event_loop.py`.
 """
 
 from __future__ import annotations
@@ -16,19 +17,15 @@ from wire.rules.acls import Acl
 
 def log_state_changes(changes: Iterable[facts.Fact]) -> None:
     """Write the lines of these facts."""
-    leaderships = LogLines(STATE_CHANGE, "leadership")
+    leaderships: dict[tuple[str, int, int, tuple[int, ...], int], list[int]] = defaultdict(list)
     partitions: dict[tuple[str, str], list[int]] = defaultdict(list)
     replicas: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for change in changes:
         match change:
             case facts.LeadershipChanged(partition=partition, leadership=leadership):
-                leaderships.add(
-                    partition=str(partition),
-                    leader=leadership.leader,
-                    leader_epoch=leadership.leader_epoch,
-                    isr=list(leadership.isr),
-                    controller_epoch=leadership.controller_epoch,
-                )
+                new = leadership
+                key = partition.topic, new.leader, new.leader_epoch, new.isr, new.controller_epoch
+                leaderships[key].append(partition.partition)
             case facts.PartitionMoved(partition=partition, phase=partition_phase):
                 partitions[partition.topic, partition_phase.value].append(partition.partition)
             case facts.ReplicaMoved(replica=replica, phase=replica_phase):
@@ -37,7 +34,17 @@ def log_state_changes(changes: Iterable[facts.Fact]) -> None:
                 _log_broker(change)
                 _log_topic(change)
     _log_phases(partitions, replicas)
-    leaderships.write()
+    of_leaders = LogLines(STATE_CHANGE, "leadership")
+    for (topic, leader, leader_epoch, isr, controller_epoch), indexes in leaderships.items():
+        of_leaders.add(
+            topic=topic,
+            partitions=indexes,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            isr=list(isr),
+            controller_epoch=controller_epoch,
+        )
+    of_leaders.write()
 
 
 def _log_phases(partitions: dict[tuple[str, str], list[int]], replicas: dict[tuple[str, int, str], list[int]]) -> None:

@@ -13,7 +13,8 @@ from dr.agent.epoch_work import EpochWork
 from dr.agent.links_store import LinksStore
 from dr.agent.own_brokers import OwnBrokers
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import positions_of
+from dr.sites.core.evidence import described_logs
+from dr.sites.core.log_columns import PartitionOrders
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.settlement import account_to_settle, settled
 from dr.sites.site_client import SiteClient
@@ -32,6 +33,7 @@ class AccountSettlements:
         self._brokers = brokers
         self._channels = channels
         self._clock = clock
+        self._orders = PartitionOrders()
         self._log = get_logger("dr.account_settlements")
         self._work = EpochWork(site, clock, pause_max_ms=PAUSE_MAX_MS, work=self._settle, report=self._report)
 
@@ -70,13 +72,16 @@ class AccountSettlements:
         return True
 
     async def _final(self, account: LossAccount, record: LinkRecord) -> LossAccount | None:
-        answers = await self._brokers.describe(account.link)
+        answers = await self._brokers.observe(account.link, None, accepts_columns=True)
         if any(answer.reply is None for answer in answers):
             return None
         quarantined = await self._brokers.quarantined(account.link)
         if quarantined is None:
             return None
-        described = [item for answer in answers if answer.reply is not None for item in answer.reply.partitions]
-        return settled(
-            account, positions_of(described), quarantined, link_epoch=record.epoch, now_ms=self._clock.now_ms()
+        replies = [answer.reply for answer in answers if answer.reply is not None]
+        positions = described_logs(
+            [one for reply in replies for one in reply.partitions],
+            [reply.columns for reply in replies if reply.HasField("columns")],
+            self._orders,
         )
+        return settled(account, positions, quarantined, link_epoch=record.epoch, now_ms=self._clock.now_ms())

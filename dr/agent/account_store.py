@@ -72,9 +72,8 @@ class AccountStore:
     @staticmethod
     def _is_to_replace(link: str, epoch: int, kept: bytes, document: str) -> bool:
         """True if the stored account is another one that this one may replace."""
-        if kept == link_znodes.encode_account(document):
-            return False
-        return _is_final(document) or not _is_final(link_znodes.decode_account(link, epoch, kept))
+        stored = link_znodes.decode_account(link, epoch, kept)
+        return stored != document and (_is_final(document) or not _is_final(stored))
 
     async def stored(self, link: str) -> dict[int, str]:
         """Accounts by epoch, oldest first."""

@@ -1,6 +1,6 @@
 """Work that is done once in each epoch of a link in which another site is active.
 
-Each agent tries when it looks at the link, and again after pauses that grow, until the work is
+Each agent tries a moment after the epoch began, and again after pauses that grow, until the work is
 done. A new epoch begins the work again.
 
 Callers: dr/agent/account_copies.py, dr/agent/account_settlements.py.
@@ -20,6 +20,10 @@ from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord
 
 PAUSE_MIN_MS: Final = 1_000
+FIRST_AFTER_MS: Final = 2_000
+"""Time (ms) from a new epoch to the first attempt: first come the clients that move to the other
+site.
+"""
 
 
 class _Epoch(Struct):
@@ -57,10 +61,9 @@ class EpochWork:
         if record.active_site == self._site or record.epoch == FIRST_EPOCH:
             self._epochs.pop(record.name, None)
             return
-        state = self._epochs.get(record.name)
+        state, now_ms = self._epochs.get(record.name), self._clock.monotonic_ms()
         if state is None or state.epoch != record.epoch:
-            state = self._epochs[record.name] = _Epoch(record.epoch)
-        now_ms = self._clock.monotonic_ms()
+            state = self._epochs[record.name] = _Epoch(record.epoch, next_at_ms=now_ms + FIRST_AFTER_MS)
         if state.is_done or now_ms < state.next_at_ms:
             return
         state.next_at_ms = now_ms + state.pause_ms

@@ -20,12 +20,12 @@ from dr.sites.core.evidence import (
     Promotion,
     SiteEvidence,
     SiteGroups,
-    positions_of,
+    described_logs,
     site_groups,
     truncations_of,
 )
 from dr.sites.core.link_checks import deposed_problems
-from dr.sites.core.log_columns import LogsInColumns, PartitionOrder, PartitionOrders, logs_of
+from dr.sites.core.log_columns import LogsInColumns, PartitionOrder, PartitionOrders
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.mirror_reports import failing_sentences
 from dr.sites.core.positions import PartitionPosition
@@ -221,20 +221,13 @@ class LinkObserver:
         if description.are_logs_unchanged:
             return self._logs[client.name][1]
         try:
-            partitions = self._described(description)
+            partitions = described_logs(description.partitions, description.columns, self._orders)
         except MalformedColumns as error:
             raise SiteRefused(f"site {client.name}: {error}", grpc.StatusCode.INTERNAL) from error
         self._logs.pop(client.name, None)
         if description.log_versions:
             self._logs[client.name] = dict(description.log_versions), partitions
         return partitions
-
-    def _described(self, description: DescribeLinkReply) -> Mapping[TopicPartition, PartitionPosition]:
-        positions = positions_of(description.partitions)
-        if not description.columns:  # brokers of an earlier release
-            return positions
-        logs = logs_of(description.columns, self._orders)
-        return {**positions, **logs} if positions else logs
 
     def _leaderless(
         self, site: str, view: SiteView, link: LinkRecord, led: Mapping[TopicPartition, PartitionPosition]

@@ -22,6 +22,10 @@ Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal, Shar
 
 ACCOUNT_BYTES_PLAIN: Final = 100_000
 """Longer accounts are stored compressed: a znode holds 1 MB."""
+COMPRESSION_LEVEL: Final = 1
+"""An account repeats the same fields for each partition, so the fastest level is enough: writers
+may wait for it.
+"""
 
 
 def failovers_path(link: str) -> str:
@@ -37,7 +41,7 @@ def failover_path(link: str, epoch: int) -> str:
 def encode_account(document: str) -> bytes:
     """An account, as JSON, as it is stored: compressed where it is long."""
     plain = document.encode()
-    return plain if len(plain) <= ACCOUNT_BYTES_PLAIN else zlib.compress(plain)
+    return plain if len(plain) <= ACCOUNT_BYTES_PLAIN else zlib.compress(plain, COMPRESSION_LEVEL)
 
 
 def decode_account(link: str, epoch: int, data: bytes) -> str:

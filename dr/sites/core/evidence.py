@@ -7,18 +7,18 @@ healthy target is never ahead of the source in one piece of evidence. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from dr.sites.core.access_rules import AccessRules
-from dr.sites.core.log_columns import LogsInColumns
+from dr.sites.core.log_columns import LogsInColumns, PartitionOrders, logs_of
 from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
 from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
-from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
+from wire.control.broker_pb2 import PartitionColumns, PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -291,6 +291,19 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
         )
         for item in descriptions
     }
+
+
+def described_logs(
+    partitions: Iterable[PartitionDescription], columns: Sequence[PartitionColumns], orders: PartitionOrders
+) -> Mapping[TopicPartition, PartitionPosition]:
+    """Positions by partition from what brokers described, in columns or, brokers of an earlier
+    release, one by one. MalformedColumns.
+    """
+    positions = positions_of(partitions)
+    if not columns:
+        return positions
+    logs = logs_of(columns, orders)
+    return {**positions, **logs} if positions else logs
 
 
 def truncations_of(site: str, reported: Iterable[TruncatedLog]) -> tuple[ReplicaTruncation, ...]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dr.agent.account_copies import AccountCopies
+from dr.agent.epoch_work import FIRST_AFTER_MS
 from dr.sites.core.loss import LossAccount
 from tests.support.clock import ManualClock
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
@@ -69,6 +70,9 @@ def copies_at_a() -> tuple[AccountCopies, Store, Peer, ManualClock]:
 async def test_an_account_that_is_written_after_the_epoch_is_known_is_copied_when_it_is_there() -> None:
     copies, store, peer, clock = copies_at_a()
     peer.accounts = [account(2)]
+    await copies.look(record(active="b", epoch=4))
+    assert not store.kept, "first come the clients that move"
+    clock.advance(FIRST_AFTER_MS)
     await copies.look(record(active="b", epoch=4))
     assert list(store.kept) == [2]
     peer.accounts.append(account(4))

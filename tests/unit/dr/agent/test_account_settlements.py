@@ -11,11 +11,13 @@ import grpc
 import pytest
 
 from dr.agent.account_settlements import AccountSettlements
+from dr.agent.epoch_work import FIRST_AFTER_MS
 from dr.agent.own_brokers import BrokerAnswer
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from tests.support.clock import ManualClock
-from wire.control.broker_pb2 import DescribePartitionsReply, EpochStart, PartitionDescription, QuarantinedEnd
+from wire.control.broker_pb2 import DescribePartitionsReply, QuarantinedEnd
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+from wire.control.partition_columns import FIELDS, message_of
 
 FLOOR = 1 << 16
 LOSS = PartitionLoss(
@@ -68,16 +70,17 @@ class Scene:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.there[request.epoch] = request.json
 
-    async def describe(self, _: str) -> list[BrokerAnswer]:
+    async def observe(self, _: str, known: None, *, accepts_columns: bool) -> list[BrokerAnswer]:
         """Plays OwnBrokers."""
         self.asked += 1
         if not self.is_broker_up:
             return [BrokerAnswer(node_id=1, reply=None, problem="no answer")]
-        epochs = [EpochStart(epoch=0, start_offset=0)]
-        if self.own_band_from >= 0:
-            epochs.append(EpochStart(epoch=FLOOR, start_offset=self.own_band_from))
-        described = PartitionDescription(topic="flights", log_end_offset=self.log_end, epochs=epochs)
-        return [BrokerAnswer(node_id=1, reply=DescribePartitionsReply(partitions=[described]))]
+        assert known is None
+        assert accepts_columns
+        epochs = [(0, 0), (FLOOR, self.own_band_from)] if self.own_band_from >= 0 else [(0, 0)]
+        fields = dict.fromkeys(FIELDS, 0) | {"log_end_offset": self.log_end}
+        columns = message_of([("flights", epochs, tuple(fields.values()))])
+        return [BrokerAnswer(node_id=1, reply=DescribePartitionsReply(columns=columns))]
 
     async def quarantined(self, _: str) -> list[QuarantinedEnd] | None:
         """Plays OwnBrokers."""
@@ -91,20 +94,23 @@ class Scene:
         self.kept = [end]
 
     async def look(self, *, active: str = "b", epoch: int = 2, floor: int = FLOOR) -> None:
-        """Runs a round of the agent, a minute later."""
-        self.clock.advance(60_000)
-        await self.settlements.look(
-            LinkRecord(
-                name="a-b",
-                source_site="a",
-                target_site="b",
-                epoch=epoch,
-                leader_epoch_floor=floor,
-                active_site=active,
-                phase=LinkPhase.MIRRORING,
-                sites={"b": LinkSite(agents=["b:1"])},
-            )
+        """Runs a round of the agent, a minute later, and another one, because the first one of an
+        epoch only notes the epoch.
+        """
+        record = LinkRecord(
+            name="a-b",
+            source_site="a",
+            target_site="b",
+            epoch=epoch,
+            leader_epoch_floor=floor,
+            active_site=active,
+            phase=LinkPhase.MIRRORING,
+            sites={"b": LinkSite(agents=["b:1"])},
         )
+        self.clock.advance(60_000)
+        await self.settlements.look(record)
+        self.clock.advance(FIRST_AFTER_MS)
+        await self.settlements.look(record)
 
     def final(self) -> list[bool]:
         """Whether the account is final here, and at the active site."""

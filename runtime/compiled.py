@@ -70,6 +70,10 @@ MODULES: Final = (
     "broker.replication.hosted_partitions",
     "broker.replication.replicas",
     "wire.protocol.streams.receive_mark",
+    "broker.replication.purgatory",
+    "broker.replication.replica_figures",
+    "broker.replication.tracked_sessions",
+    "wire.control.partition_columns",
 )
 """Modules that are compiled, by a profile of what brokers, mirrors and clients spend their time on;
 which rules they keep: docs/decisions/0037.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mypy_extensions import mypyc_attr
 
 from broker.log.core.batch_checks import BatchLimits
-from broker.log.core.leader_epochs import EpochEnd, EpochStart
+from broker.log.core.leader_epochs import EpochColumns, EpochEnd, EpochStart
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.retention import (
     NOTHING_HELD,
@@ -197,6 +197,11 @@ class LogState:
     def leader_epochs(self) -> list[EpochStart]:
         """All leader epochs with their first offsets."""
         return self._epochs.entries
+
+    @property
+    def written_epochs(self) -> EpochColumns:
+        """The leader epochs of the records, oldest first."""
+        return self._epochs.begun_before(self.log_end_offset)
 
     def give_producers(self) -> ProducerStates:
         """The producers' state itself, for the log that replaces this one."""

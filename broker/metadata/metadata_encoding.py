@@ -9,7 +9,7 @@ does. Layouts: Metadata versions 0 to 13 of the Kafka protocol.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -26,6 +26,10 @@ FLEXIBLE_FROM: Final = 9
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION_START: Final = struct.Struct(">hii")
+_PARTITION_WITH_EPOCH: Final = struct.Struct(">hiii")
+LEADER_EPOCHS_FROM: Final = 7
+_NO_ERROR: Final = int(ErrorCode.none)
+_NO_LEADER: Final = int(ErrorCode.leader_not_available)
 KEPT_TOPICS_MAX: Final = 50_000
 
 
@@ -65,18 +69,31 @@ class MetadataWriter:
     def _nodes(self, nodes: Sequence[int]) -> bytes:
         return self.count(len(nodes)) + struct.pack(f">{len(nodes)}i", *nodes)
 
-    def partition(self, partition: PartitionImage, live: Iterable[int]) -> bytes:
-        """One partition; a leader that is not live is not named."""
-        has_leader = partition.leader in live
-        error = ErrorCode.none if has_leader else ErrorCode.leader_not_available
-        leader = partition.leader if has_leader else NO_NODE
-        out = _PARTITION_START.pack(error, partition.index, leader)
-        if self.version >= 7:
-            out += _INT32.pack(partition.leader_epoch)
-        out += self._nodes(partition.replicas) + self._nodes(partition.isr)
+    def _partitions(self, partitions: Iterable[PartitionImage], live: Iterable[int]) -> Iterator[bytes]:
+        """The partitions; a leader that is not live is not named."""
+        # of thousands of partitions many have the same replicas, of which many are in sync
+        known: dict[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], bytes] = {}
+        has_epoch = self.version >= LEADER_EPOCHS_FROM
+        for partition in partitions:
+            replicas = partition.replicas, partition.isr, partition.offline
+            encoded = known.get(replicas)
+            if encoded is None:
+                encoded = known[replicas] = self._replicas(*replicas, live)
+            has_leader = partition.leader in live
+            error = _NO_ERROR if has_leader else _NO_LEADER
+            leader = partition.leader if has_leader else NO_NODE
+            if has_epoch:
+                yield _PARTITION_WITH_EPOCH.pack(error, partition.index, leader, partition.leader_epoch) + encoded
+            else:
+                yield _PARTITION_START.pack(error, partition.index, leader) + encoded
+
+    def _replicas(
+        self, replicas: Sequence[int], isr: Sequence[int], offline: Sequence[int], live: Iterable[int]
+    ) -> bytes:
+        """What follows the leader in a partition."""
+        out = self._nodes(replicas) + self._nodes(isr)
         if self.version >= 5:
-            offline = partition.offline
-            out += self._nodes([node for node in partition.replicas if node not in live or node in offline])
+            out += self._nodes([node for node in replicas if node not in live or node in offline])
         return out + self._tags
 
     def topic(
@@ -97,7 +114,7 @@ class MetadataWriter:
         if self.version >= 1:
             out.append(b"\1" if name is not None and is_internal_topic(name) else b"\0")
         out.append(self.count(len(partitions)))
-        out.extend(self.partition(partition, live) for partition in partitions)
+        out.extend(self._partitions(partitions, live))
         if self.version >= 8:
             out.append(_INT32.pack(NOT_ASKED if name is None else self.topic_operations))
         out.append(self._tags)

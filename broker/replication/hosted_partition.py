@@ -16,7 +16,6 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from mypy_extensions import mypyc_attr
 
-from broker.log.core.leader_epochs import EpochStart
 from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
 from broker.metrics import TopicMetrics
@@ -125,12 +124,6 @@ class HostedPartition:
         """
         end = self.log.log_end_offset
         return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
-
-    @property
-    def written_epochs(self) -> list[EpochStart]:
-        """The leader epochs of the log's records with their first offsets, oldest first."""
-        end = self.log.log_end_offset
-        return [entry for entry in self.log.leader_epochs if entry.start_offset < end]
 
     def begin_following(self) -> None:
         """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing,

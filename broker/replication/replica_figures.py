@@ -17,13 +17,13 @@ from wire.protocol.ids import UNKNOWN, PartitionKey
 
 
 def describe(
-    partitions: HostedPartitions, image: ClusterImage, *, topics: Collection[str] = (), link: str = ""
+    partitions: Iterable[HostedPartition], image: ClusterImage, *, topics: Collection[str] = (), link: str = ""
 ) -> Iterable[pb.PartitionDescription]:
     """Offsets, epochs and roles of the partitions led here; of these topics if any are named, and
     of those that the link carries if it is named.
     """
     carriers: dict[str, LinkRecord | None] = {}
-    for hosted, topic, written, fields in _led(partitions, image, topics, link):
+    for hosted, topic, epochs, starts, fields in _led(partitions, image, topics, link):
         log = hosted.log
         if topic not in carriers:
             carriers[topic] = image.link_of(topic)
@@ -47,22 +47,26 @@ def describe(
             size_bytes=log.size_bytes,
             is_degraded=_is_degraded(hosted, carrier, image.site),
             has_markers=bool(flags & HAS_MARKERS),
-            epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in written],
+            epochs=[
+                pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in zip(epochs, starts, strict=True)
+            ],
         )
 
 
 def describe_in_columns(
-    partitions: HostedPartitions, image: ClusterImage, *, topics: Collection[str] = (), link: str = ""
+    partitions: Iterable[HostedPartition], image: ClusterImage, *, topics: Collection[str] = (), link: str = ""
 ) -> pb.PartitionColumns:
     """The same partitions as columns, which cost a fraction."""
     return message_of(row[1:] for row in _led(partitions, image, topics, link))
 
 
 def _led(
-    partitions: HostedPartitions, image: ClusterImage, topics: Collection[str], link: str
+    partitions: Iterable[HostedPartition], image: ClusterImage, topics: Collection[str], link: str
 ) -> Iterator[tuple[HostedPartition, *Row]]:
     """The partitions led here, with their columns."""
     is_asked: dict[str, bool] = {}
+    # Python 3.11 calls a function for each look at a member of an enumeration
+    no_error = ErrorCode.none
     for hosted in partitions:
         state, topic = hosted.state, hosted.topic
         if not state.is_leader:
@@ -72,16 +76,18 @@ def _led(
         if not asked:
             continue
         log = hosted.log
-        start, end, written = log.log_start_offset, log.log_end_offset, hosted.written_epochs
-        last_epoch = written[-1].epoch if written and end > start else UNKNOWN
+        start, end = log.log_start_offset, log.log_end_offset
+        epochs, starts = log.written_epochs
+        last_epoch = epochs[-1] if epochs and end > start else UNKNOWN
         seen = hosted.source_of_copy(last_epoch)
-        flags = IS_WRITABLE if hosted.write_error is ErrorCode.none else 0
+        flags = IS_WRITABLE if hosted.write_error is no_error else 0
         if log.producers.has_markers:
             flags |= HAS_MARKERS
         yield (
             hosted,
             topic,
-            written,
+            epochs,
+            starts,
             (
                 hosted.index,
                 state.leader_epoch,
@@ -97,7 +103,7 @@ def _led(
         )
 
 
-def logs_version(partitions: HostedPartitions, image: ClusterImage, *, broker_epoch: int) -> int:
+def logs_version(partitions: Iterable[HostedPartition], image: ClusterImage, *, broker_epoch: int) -> int:
     """A number that changes with the role, the ends and the epochs of any log here. It costs a
     twentieth of a description.
     """

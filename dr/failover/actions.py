@@ -19,6 +19,7 @@ from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor
 from dr.failover.core.steps import Decision, FailoverPolicy, Step
 from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.log_ends import end_torn_transactions, site_client, truncate_logs
+from dr.failover.marker_scan import logs_with_transactions
 from dr.failover.member_handover import MemberHandover
 from dr.failover.report import FailoverTimeouts
 from dr.sites.core.evidence import Evidence, SiteEvidence
@@ -217,6 +218,9 @@ class SiteActions(Struct, kw_only=True):
         # Completely drained logs have every marker, so no transaction can be torn.
         if record.is_cut_consistent or evidence.copies.keys() <= self.playbook.drained_ends.keys():
             return self._undone, ""
+        # Before the view of the site, which describes every partition.
+        if not logs_with_transactions(evidence):
+            return TornSurvey(), ""
         try:
             view = await self.target.view(asking_site=failed_over_from(record))
             async with site_client(view, self.security) as client:

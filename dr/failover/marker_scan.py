@@ -11,12 +11,13 @@ its producers after `producer.id.expiration.ms`, a day by default.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
 from dr.sites.core.evidence import SiteEvidence
+from dr.sites.core.log_columns import LogsInColumns
 from dr.sites.core.positions import PartitionPosition
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import BatchHeader, iterate_headers
@@ -46,6 +47,18 @@ def whole_until_ms(position: PartitionPosition) -> int:
     return max(min(position.source_seen_at_ms, position.max_timestamp_ms), 0)
 
 
+def logs_with_transactions(evidence: SiteEvidence) -> list[TopicPartition]:
+    """The copies in which transactions may have ended, sorted: those with a marker, or all unless
+    the coordinators of the site know no transaction.
+    """
+    copies, groups = evidence.copies, evidence.groups
+    if groups is None or groups.producers is None or groups.producers:
+        return sorted(copies)
+    if isinstance(copies, LogsInColumns):
+        return copies.with_markers()
+    return sorted(key for key, position in copies.items() if position.has_markers)
+
+
 async def survey_transactions(
     client: KafkaClient,
     record: LinkRecord,
@@ -58,9 +71,10 @@ async def survey_transactions(
     logs are read up to `ends`, where a failover to a time truncates them first. Raises
     OperationalFailure when the logs cannot be read, or are too long.
     """
-    if not evidence.copies:
+    keys = logs_with_transactions(evidence)
+    if not keys:
         return TornSurvey()
-    scan = _Scan(client, evidence, ends or {}, kept_before_ms)
+    scan = _Scan(client, evidence, keys, ends or {}, kept_before_ms)
     markers = await scan.run()
     return survey(
         markers,
@@ -73,13 +87,17 @@ class _Scan:
     """One reading of a site's logs."""
 
     def __init__(
-        self, client: KafkaClient, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], kept_before_ms: int
+        self,
+        client: KafkaClient,
+        evidence: SiteEvidence,
+        keys: Sequence[TopicPartition],
+        ends: Mapping[TopicPartition, int],
+        kept_before_ms: int,
     ) -> None:
         self._client = client
         self._site = evidence.site
         self._copies = evidence.copies
-        groups = evidence.groups
-        self._may_know_producers = groups is None or groups.producers is None or bool(groups.producers)
+        self._keys = keys
         self._bytes_left = BYTES_MAX
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
         self._ends = ends
@@ -90,14 +108,11 @@ class _Scan:
 
     async def run(self) -> dict[TopicPartition, list[CommitMarker]]:
         """The markers by partition. OperationalFailure."""
-        keys = sorted(key for key, position in self._copies.items() if self._may_know_producers or position.has_markers)
-        if not keys:
-            return {}
         try:
-            await self._client.metadata(sorted({key.topic for key in keys}))
+            await self._client.metadata(sorted({key.topic for key in self._keys}))
             # With the id of a debugging consumer a broker answers up to the log end, on either side
             # of a link.
-            first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=DEBUGGING_CONSUMER)
+            first = await self._client.offsets_at(self._keys, max(self.from_ms, 0), replica_id=DEBUGGING_CONSUMER)
             begun = [(TopicPartition(*key), offset) for key, offset in first.items() if offset >= 0]
             found = await asyncio.gather(*(self._read(key, offset) for key, offset in begun))
         except KafkaClientError as error:

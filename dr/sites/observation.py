@@ -34,7 +34,7 @@ from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.control.partition_columns import MalformedColumns
+from wire.control.partition_columns_reader import MalformedColumns
 from wire.control.site_pb2 import (
     DescribeGroupsReply,
     DescribeLinkReply,

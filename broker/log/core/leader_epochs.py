@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from wire.protocol.ids import NO_EPOCH, NO_OFFSET
 
@@ -22,6 +22,10 @@ class EpochStart(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+EpochColumns: TypeAlias = tuple[list[int], list[int]]
+"""Leader epochs, and the first offset written in each."""
 
 
 class EpochEnd(NamedTuple):
@@ -57,6 +61,11 @@ class LeaderEpochs:
     def entries(self) -> list[EpochStart]:
         """All entries, oldest first."""
         return [EpochStart(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
+
+    def begun_before(self, end_offset: int) -> EpochColumns:
+        """The epochs that begin below the offset, oldest first."""
+        count = bisect_left(self._starts, end_offset)
+        return self._epochs[:count], self._starts[:count]
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`, unless it is known; entries that contradict

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from dr.sites.core.positions import PartitionPosition
 from wire.batches.log_histories import EpochStart
 from wire.control.broker_pb2 import PartitionColumns
-from wire.control.partition_columns import FIELDS, HAS_MARKERS, IS_WRITABLE, Column, LogColumns, columns_of
+from wire.control.partition_columns import FIELDS, HAS_MARKERS, IS_WRITABLE, Column
+from wire.control.partition_columns_reader import LogColumns, columns_of
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 ValueT = TypeVar("ValueT")
@@ -156,6 +157,13 @@ class LogsInColumns(OrderedPartitions[PartitionPosition]):
         columns = map(self.column, ("source_high_watermark", "log_start_offset", "log_end_offset"))
         rows = zip(self.order.keys, *columns, strict=True)
         return [key for key, source_end, start, end in rows if source_end == UNKNOWN and end > start]
+
+    def with_markers(self) -> list[TopicPartition]:
+        """The partitions in which a producer has ended a transaction."""
+        flags = self.column("flags")
+        if not any(one & HAS_MARKERS for one in set(flags)):
+            return []
+        return [key for key, one in zip(self.order.keys, flags, strict=True) if one & HAS_MARKERS]
 
     @property
     def has_writable(self) -> bool:

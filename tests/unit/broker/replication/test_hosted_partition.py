@@ -101,7 +101,7 @@ def test_a_standby_that_had_every_acknowledged_record_waits_for_what_comes_again
 def test_a_log_that_becomes_a_copy_forgets_the_epoch_of_a_leadership_that_wrote_nothing(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=FLOOR)
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR), now_ms=1_000)
-    assert (hosted.log.latest_epoch, hosted.written_epochs) == (FLOOR, [(0, 0)])
+    assert (hosted.log.latest_epoch, hosted.log.written_epochs) == (FLOOR, ([0], [0]))
     hosted.begin_following()
     assert (hosted.log.latest_epoch, hosted.log.log_end_offset) == (0, 1)
 
@@ -111,7 +111,8 @@ def test_a_log_that_becomes_a_copy_keeps_the_epochs_of_its_records(tmp_path: Pat
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR), now_ms=1_000)
     append(hosted, producer_id=6, sequence=4)
     hosted.begin_following()
-    assert hosted.written_epochs == hosted.log.leader_epochs == [(0, 0), (FLOOR, 1)]
+    assert hosted.log.leader_epochs == [(0, 0), (FLOOR, 1)]
+    assert hosted.log.written_epochs == ([0, FLOOR], [0, 1])
 
 
 def test_a_report_about_the_source_counts_only_while_the_log_ends_with_records_of_that_source(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The state-change log has the phases of all partitions and replicas."""
+"""The state-change log has the leaders of all partitions, and the phases of partitions and
+replicas.
+"""
 
 from __future__ import annotations
 
@@ -74,3 +76,19 @@ def test_phases_are_replayed_from_the_log(changes: Path) -> None:
     partitions, replicas = replayed(changes)
     assert partitions == {name: phase.value for name, phase in model.cluster.partition_phases.items()}
     assert replicas == {name: phase.value for name, phase in model.cluster.replica_phases.items()}
+
+
+def test_partitions_with_the_same_leadership_share_a_line(changes: Path) -> None:
+    model = LoggedSite()
+    model.alive(1, 2)
+    model.take_over()
+    model.give(ask.CreateTopics(topics=(topic_request("t", 6, 1),)))
+    lines = [line for line in changes.read_text().splitlines() if "event=leadership" in line]
+    found: dict[int, int] = {}
+    for line in lines:
+        (leader,) = re.findall(r" leader=(\d+)", line)
+        (listed,) = re.findall(r'partitions="?\[([\d, ]*)\]', line)
+        found |= dict.fromkeys(map(int, listed.split(",")), int(leader))
+    known = model.cluster.leaderships.items()
+    assert found == {partition.partition: leadership.leader for partition, leadership in known}
+    assert len(lines) == len(set(found.values())) == 2

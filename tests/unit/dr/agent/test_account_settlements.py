@@ -77,9 +77,9 @@ class Scene:
             return [BrokerAnswer(node_id=1, reply=None, problem="no answer")]
         assert known is None
         assert accepts_columns
-        epochs = [(0, 0), (FLOOR, self.own_band_from)] if self.own_band_from >= 0 else [(0, 0)]
+        epochs, starts = ([0, FLOOR], [0, self.own_band_from]) if self.own_band_from >= 0 else ([0], [0])
         fields = dict.fromkeys(FIELDS, 0) | {"log_end_offset": self.log_end}
-        columns = message_of([("flights", epochs, tuple(fields.values()))])
+        columns = message_of([("flights", epochs, starts, tuple(fields.values()))])
         return [BrokerAnswer(node_id=1, reply=DescribePartitionsReply(columns=columns))]
 
     async def quarantined(self, _: str) -> list[QuarantinedEnd] | None:

@@ -18,7 +18,8 @@ def described(positions: Positions) -> PartitionColumns:
     message = message_of(
         (
             key.topic,
-            one.epochs,
+            [start.epoch for start in one.epochs],
+            [start.start_offset for start in one.epochs],
             (
                 key.partition,
                 one.leader_epoch,

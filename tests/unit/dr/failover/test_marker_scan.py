@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytest
 
 from dr.failover import marker_scan
-from dr.failover.marker_scan import survey_transactions
+from dr.failover.marker_scan import logs_with_transactions, survey_transactions
 from dr.sites.core.evidence import SiteEvidence, SiteGroups, TransactionalProducer
+from dr.sites.core.log_columns import PartitionOrders
 from dr.sites.core.positions import PartitionPosition
+from tests.unit.dr.core.positions_in_columns import in_columns
 from wire.batches.transaction_members import TransactionMembers, encode_members
 from wire.batches.transaction_records import encode_marker
 from wire.client.raw_client import KafkaClient
@@ -100,3 +102,24 @@ async def test_a_torn_transaction_is_found_by_what_the_log_or_a_coordinator_know
     (torn,) = found.torn
     assert (torn.transactional_id, torn.kept, torn.lacking) == ("booking", ("flights-0",), ("seats-0",))
     assert sorted(logs.read) == sorted(read)
+
+
+@pytest.mark.parametrize("has_columns", [False, True], ids=["one by one", "in columns"])
+def test_logs_without_markers_are_not_read_if_no_coordinator_knows_a_transaction(*, has_columns: bool) -> None:
+    positions = {FLIGHTS: position(1, has_markers=True), SEATS: position(5, has_markers=False)}
+
+    def found(*keys: TopicPartition, producers: dict[str, TransactionalProducer] | None) -> list[TopicPartition]:
+        logs = {key: positions[key] for key in keys}
+        return logs_with_transactions(
+            SiteEvidence(
+                site="b",
+                seen_at_ms=DECIDED_AT_MS,
+                record=LinkRecord(name="a-b", topic_whitelist=[".*"]),
+                partitions=in_columns(logs, PartitionOrders()) if has_columns else logs,
+                groups=SiteGroups(producers=producers),
+            )
+        )
+
+    assert found(SEATS, producers={}) == []
+    assert found(FLIGHTS, SEATS, producers={}) == [FLIGHTS]
+    assert found(FLIGHTS, SEATS, producers=None) == [FLIGHTS, SEATS], "no coordinator has answered"

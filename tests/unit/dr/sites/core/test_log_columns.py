@@ -25,7 +25,7 @@ from tests.unit.dr.core.positions_in_columns import Positions, described, in_col
 from wire.batches.log_histories import EpochStart
 from wire.control.broker_pb2 import PartitionColumns
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.control.partition_columns import MalformedColumns
+from wire.control.partition_columns_reader import MalformedColumns
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 FLOOR = 4

@@ -92,8 +92,10 @@ class Disk(Protocol):
         """Remove an empty directory."""
         ...
 
-    def entries(self, path: str) -> list[DirectoryEntry]:
-        """The entries of the directory, in no order."""
+    def entries(self, path: str, prefix: str | tuple[str, ...] = "") -> list[DirectoryEntry]:
+        """The entries of the directory whose names begin with the prefix (or one of them), in no
+        order.
+        """
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -136,11 +138,15 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def entries(self, path: str) -> list[DirectoryEntry]:
-        """The entries of the directory, in no order."""
+    def entries(self, path: str, prefix: str | tuple[str, ...] = "") -> list[DirectoryEntry]:
+        """The entries of the directory whose names begin with the prefix (or one of them), in no
+        order.
+        """
         found = []
         with os.scandir(path) as names:
             for name in names:
+                if not name.name.startswith(prefix):
+                    continue
                 # another process may remove the file between the listing and `stat`
                 with contextlib.suppress(FileNotFoundError):
                     status = name.stat()

@@ -9,13 +9,12 @@ Called by `broker/handlers/links/replace_batches.py`.
 
 from __future__ import annotations
 
-import asyncio
-
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.log_slice import LogSlice
+from broker.log.threads import in_thread
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, Quarantine
@@ -54,7 +53,7 @@ async def replace_batch(
         # The log may have changed while the quarantine was written.
         if _must_write(log, header, offered):
             place.overwrite(offered)
-            await asyncio.to_thread(place.sync)
+            await in_thread(place.sync)
     # also if the batch is undamaged by now: its finding is outdated
     log.note_replaced(header.base_offset)
     _state_change.warning(

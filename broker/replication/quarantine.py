@@ -22,7 +22,8 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
@@ -33,8 +34,9 @@ from msgspec.structs import asdict, replace
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.batch_scan import BatchScan
+from broker.log.threads import in_thread
 from broker.replication.core.quarantine_retention import KeptEntry, QuarantineUse
-from runtime.disk import Disk, read_file, write_all, write_file
+from runtime.disk import DirectoryEntry, Disk, read_file, write_all, write_file
 from runtime.logs import get_logger
 from wire.protocol.json_documents import parse_json
 
@@ -126,12 +128,14 @@ class Quarantine:
         name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}-{last_epoch}"
         # Only one copy at a time, because the bound counts the existing bytes.
         async with self._turn:
-            known = next((one for one in self._kept_in(directory) if one.name == name), None)
-            if known is not None:
+            files = await in_thread(partial(self._files_of, directory, log, topic_id))
+            if f"{name}{ACCOUNT}" in files and (known := self._entry(directory, name, files)) is not None:
                 return known
             path = f"{directory}/{name}"
             try:
-                room_bytes = self._bytes_max - self._used_bytes(directory, log, topic_id)
+                # what is there under this name is written again
+                others = {file: found for file, found in files.items() if not file.startswith(f"{name}.")}
+                room_bytes = self._bytes_max - _used_bytes(others)
                 size_bytes = await self._copy(log, first_offset, end_offset, f"{path}{BATCHES}", room_bytes)
                 entry = Entry(
                     name=name,
@@ -147,9 +151,10 @@ class Quarantine:
                 # The account is written last: an entry without it does not count, and is copied
                 # again.
                 account = json.dumps(asdict(entry)).encode()
-                await asyncio.to_thread(write_file, self._disk, f"{path}{ACCOUNT}", account, is_durable=True)
+                await in_thread(partial(write_file, self._disk, f"{path}{ACCOUNT}", account, is_durable=True))
             except BaseException:
-                # a failed copy leaves no bytes that nothing counts
+                # A failed copy leaves no bytes that nothing counts. No thread writes any more: a
+                # cancelled caller has waited for its end.
                 for suffix in (ACCOUNT, BATCHES):
                     with contextlib.suppress(OSError):
                         self._disk.unlink(f"{path}{suffix}")
@@ -174,9 +179,9 @@ class Quarantine:
                 # Yield after each piece, because the log may be large, and clients wait for this
                 # loop.
                 await asyncio.sleep(0)
-            await asyncio.to_thread(self._disk.fdatasync, descriptor)
+            await in_thread(partial(self._disk.fdatasync, descriptor))
             # the file's name too: the account must never be durable alone
-            await asyncio.to_thread(self._disk.fsync_directory, os.path.dirname(path))
+            await in_thread(partial(self._disk.fsync_directory, os.path.dirname(path)))
         finally:
             self._disk.close(descriptor)
         return position
@@ -188,20 +193,12 @@ class Quarantine:
             "(antipode quarantine export, antipode quarantine delete)"
         )
 
-    def _used_bytes(self, directory: str, log: PartitionLog, topic_id: bytes) -> int:
-        """Bytes that are kept of this partition."""
-        files = self._disk.entries(directory)
-        place, truncated = _place(topic_id, log.partition), truncated_name(log.topic, log.partition)
-        # files of an interrupted copy do not count: the next try overwrites them
-        whole = {file.name.removesuffix(ACCOUNT) for file in files if file.name.endswith(ACCOUNT)}
-        return sum(
-            file.size_bytes
-            for file in files
-            if file.name == truncated
-            or (
-                file.name.startswith(place) and file.name.endswith(BATCHES) and file.name.removesuffix(BATCHES) in whole
-            )
-        )
+    def _files_of(self, directory: str, log: PartitionLog, topic_id: bytes) -> dict[str, DirectoryEntry]:
+        """The files that keep records of this partition, by name: a look at every file would take
+        long where thousands of partitions have entries.
+        """
+        prefix = (_place(topic_id, log.partition), truncated_name(log.topic, log.partition))
+        return {file.name: file for file in self._disk.entries(directory, prefix)}
 
     def entries(self, directories: Iterable[str], *, topics: Iterable[str] = ()) -> list[Entry]:
         """All entries in these log directories, truncated records included, by name. Raises
@@ -236,31 +233,43 @@ class Quarantine:
         return deleted
 
     def _kept_in(self, directory: str) -> list[Entry]:
-        found = []
-        for one in self._disk.entries(directory):
-            if one.name.startswith(f"{PREFIX}@") and one.name.endswith(ACCOUNT):
-                path = f"{directory}/{one.name}"
-                try:
-                    found.append(Entry(**parse_json(read_file(self._disk, path))))
-                except (ValueError, TypeError) as error:
-                    log.warning("account of quarantined records is damaged", path=path, reason=str(error))
-        return found
+        files = {file.name: file for file in self._disk.entries(directory, f"{PREFIX}@")}
+        names = [name.removesuffix(ACCOUNT) for name in files if name.endswith(ACCOUNT)]
+        return [entry for name in names if (entry := self._entry(directory, name, files)) is not None]
+
+    def _entry(self, directory: str, name: str, files: Mapping[str, DirectoryEntry]) -> Entry | None:
+        """The entry of an account; None if the account is damaged, or `files` has not all of its
+        batches.
+        """
+        path = f"{directory}/{name}{ACCOUNT}"
+        try:
+            entry = Entry(**parse_json(read_file(self._disk, path)))
+        except FileNotFoundError:
+            return None  # deleted since the listing
+        except (ValueError, TypeError) as error:
+            log.warning("account of quarantined records is damaged", path=path, reason=str(error))
+            return None
+        batches = files.get(f"{name}{BATCHES}")
+        if batches is None or batches.size_bytes != entry.size_bytes:
+            found = "none" if batches is None else batches.size_bytes
+            log.warning("quarantined records are missing", path=path, bytes=entry.size_bytes, found_bytes=found)
+            return None
+        return entry
 
     def _truncated_in(self, directory: str, *, has_offsets: bool = True) -> list[Entry]:
         found = []
-        for one in self._disk.entries(directory):
-            name = one.name.removesuffix(BATCHES)
-            topic, _, partition = name.removeprefix(PREFIX).rpartition("-")
-            if not one.name.startswith(PREFIX) or name == one.name or "@" in name or not partition.isdecimal():
+        for one in self._disk.entries(directory, PREFIX):
+            place = _truncated_place(one.name)
+            if place is None:
                 continue
             path = f"{directory}/{one.name}"
             first_offset, end_offset = self._offsets(path, one.size_bytes) if has_offsets else (-1, -1)
             found.append(
                 Entry(
-                    name=name,
+                    name=one.name.removesuffix(BATCHES),
                     kind="truncated",
-                    topic=topic,
-                    partition=int(partition),
+                    topic=place[0],
+                    partition=place[1],
                     first_offset=first_offset,
                     end_offset=end_offset,
                     size_bytes=one.size_bytes,
@@ -305,9 +314,31 @@ class Quarantine:
 
     def _home_of(self, directories: Iterable[str], name: str) -> str:
         for directory in directories:
-            if any(one.name == name for one in (*self._kept_in(directory), *self._truncated_in(directory))):
+            files = {file.name for file in self._disk.entries(directory, name)}
+            is_whole = f"{name}{ACCOUNT}" in files or _truncated_place(f"{name}{BATCHES}") is not None
+            if f"{name}{BATCHES}" in files and is_whole:
                 return directory
         raise LookupError(f"the quarantine has no entry named {name!r}")
+
+
+def _used_bytes(files: Mapping[str, DirectoryEntry]) -> int:
+    """Bytes that are kept in these files of one partition: those of an interrupted copy do not
+    count, because the next attempt overwrites them.
+    """
+    return sum(
+        file.size_bytes
+        for name, file in files.items()
+        if _truncated_place(name) is not None
+        or (name.endswith(BATCHES) and f"{name.removesuffix(BATCHES)}{ACCOUNT}" in files)
+    )
+
+
+def _truncated_place(file_name: str) -> tuple[str, int] | None:
+    """Topic and partition of a file of truncated records; None for another file."""
+    name = file_name.removesuffix(BATCHES)
+    topic, _, partition = name.removeprefix(PREFIX).rpartition("-")
+    is_one = file_name.startswith(PREFIX) and name != file_name and "@" not in name and partition.isdecimal()
+    return (topic, int(partition)) if is_one else None
 
 
 def _as_kept(entry: Entry) -> KeptEntry:

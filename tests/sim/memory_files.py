@@ -82,9 +82,13 @@ class MemoryFiles:
     def remove_directory(self, path: str) -> None:
         """Nor removed."""
 
-    def entries(self, path: str) -> list[DirectoryEntry]:
-        found = [(name, content) for name, content in sorted(self.files.items()) if os.path.dirname(name) == path]
-        return [DirectoryEntry(os.path.basename(name), False, len(content), 0) for name, content in found]
+    def entries(self, path: str, prefix: str | tuple[str, ...] = "") -> list[DirectoryEntry]:
+        found = [(os.path.split(name), content) for name, content in sorted(self.files.items())]
+        return [
+            DirectoryEntry(name, False, len(content), 0)
+            for (folder, name), content in found
+            if folder == path and name.startswith(prefix)
+        ]
 
     def free_bytes(self, path: str) -> int:
         del path

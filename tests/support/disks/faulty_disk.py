@@ -151,9 +151,9 @@ class FaultyDisk:
         self._raise_if_told("remove_directory", path)
         os.rmdir(path)
 
-    def entries(self, path: str) -> list[DirectoryEntry]:
+    def entries(self, path: str, prefix: str | tuple[str, ...] = "") -> list[DirectoryEntry]:
         self._raise_if_told("entries", path)
-        return self._real.entries(path)
+        return self._real.entries(path, prefix)
 
     def free_bytes(self, path: str) -> int:
         return self.space_left_bytes if self.space_left_bytes is not None else 1 << 40

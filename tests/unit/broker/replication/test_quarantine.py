@@ -4,8 +4,10 @@ interruption.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,52 @@ async def test_an_interrupted_copy_counts_for_nothing_and_is_made_whole_the_next
     assert again.entries([str(tmp_path)]) == [], "an entry is there before it is whole"
     entry = await keep(again, log, 1)
     assert values(again, tmp_path, entry.name) == [b"b", b"c"]
+
+
+class Slow(RealDisk):
+    """Renames when the test says so: another thread is at work meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+
+        def rename(source: str, target: str) -> None:
+            self.has_begun.set()
+            self.may_go_on.wait(10)
+            os.replace(source, target)
+
+        self.rename = rename  # type: ignore[assignment]
+
+
+async def test_a_copy_whose_caller_is_cancelled_while_its_account_is_written_is_made_again(tmp_path: Path) -> None:
+    """A mirror's connection may close at any moment. An account without its batches would make the
+    next request truncate records that are nowhere kept.
+    """
+    log, disk = filled(tmp_path, b"a", b"b", b"c"), Slow()
+    caller = asyncio.ensure_future(keep(Quarantine(disk, bytes_max=ROOM), log, 1))
+    await asyncio.to_thread(disk.has_begun.wait, 10)
+    caller.cancel()
+    await asyncio.sleep(0)
+    disk.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    again = Quarantine(RealDisk(), bytes_max=ROOM)
+    entry = await keep(again, log, 1)
+    assert values(again, tmp_path, entry.name) == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("lost", ["batches", "end of the batches"])
+async def test_an_account_without_all_of_its_batches_is_no_entry(tmp_path: Path, lost: str) -> None:
+    quarantine, log = Quarantine(RealDisk(), bytes_max=ROOM), filled(tmp_path, b"a", b"b", b"c")
+    entry = await keep(quarantine, log, 1)
+    path = tmp_path / f"{entry.name}.log"
+    if lost == "batches":
+        path.unlink()
+    else:
+        os.truncate(path, entry.size_bytes - 1)
+    assert quarantine.entries([str(tmp_path)]) == []
+    assert await keep(quarantine, log, 1) == entry
+    assert values(quarantine, tmp_path, entry.name) == [b"b", b"c"]
 
 
 async def test_records_that_do_not_fit_are_refused_with_the_key_and_leave_nothing(tmp_path: Path) -> None:

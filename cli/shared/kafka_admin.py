@@ -20,11 +20,13 @@ from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
 
     from wire.client.raw_client import KafkaClient
 
 TIMEOUT_S = 10.0
+LOGIN_TIMEOUT_S = 1.0
+"""The time (s) after which a command looks whether its login was refused."""
 TOPIC_CHANGE_TIMEOUT_S = 60.0
 """The time (s) that the site may take for new partitions: some thousand take seconds, because the
 controller stores each of them, and each broker makes a log for it.
@@ -79,22 +81,32 @@ def connect(bootstrap_server: str) -> Cluster:
     except ValueError as error:
         raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
     for _ in range(ASKED_TIMES_MAX):
-        client = AdminClient(librdkafka_settings(bootstrap_server))
+        reported: list[KafkaError] = []
+        options: dict[str, Any] = {**librdkafka_settings(bootstrap_server), "error_cb": reported.append}
+        client = AdminClient(options)
         try:
-            metadata = _metadata(client)
+            metadata = _metadata(client, reported)
         except KafkaException as error:
-            raise OperationalFailure(
-                f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
-            ) from error
+            raise OperationalFailure(_unreached(bootstrap_server, error, reported)) from error
         if str(metadata.orig_broker_name).rpartition("/")[0] in given:
             break  # else another broker that the client knows, perhaps of the other site, answered first
     return Cluster(client, metadata.topics)
 
 
-def _metadata(client: Any) -> Any:
-    """All topics. A broker that takes requests may need longer for many thousands of partitions."""
+def _metadata(client: Any, reported: Sequence[KafkaError]) -> Any:
+    """All topics. A broker that takes requests may need longer for many thousands of partitions.
+
+    `reported` are the errors that the client has reported meanwhile. A client whose login is
+    refused tries it again several times a second, and the broker counts each failed login.
+    """
     from confluent_kafka import KafkaError, KafkaException
 
+    try:
+        return client.list_topics(timeout=LOGIN_TIMEOUT_S)
+    except KafkaException:
+        client.poll(0)
+        if _refused_login(reported) is not None:
+            raise
     try:
         return client.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
@@ -103,6 +115,33 @@ def _metadata(client: Any) -> Any:
             raise
     report_progress(f"no list of topics within {TIMEOUT_S:g} s: waiting up to {TOPIC_LIST_TIMEOUT_S:g} s more")
     return client.list_topics(timeout=TOPIC_LIST_TIMEOUT_S)
+
+
+def _refused_login(reported: Sequence[KafkaError]) -> KafkaError | None:
+    """The last error of a login or of a TLS handshake among those that a client reported."""
+    from confluent_kafka import KafkaError
+
+    refusals = (
+        error
+        for error in reversed(reported)
+        # librdkafka reports a certificate that it does not trust as a broken connection
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or "SSL routines" in error.str()
+    )
+    return next(refusals, None)
+
+
+def _unreached(bootstrap_server: str, error: KafkaException, reported: Sequence[KafkaError]) -> str:
+    """The message of a client that no broker has answered."""
+    refusal = _refused_login(reported)
+    if refusal is not None:
+        return (
+            f"no login at {bootstrap_server} ({refusal.name()}: {refusal.str()}): do security.protocol, sasl.* and "
+            "ssl.* of --command-config fit this listener?"
+        )
+    return (
+        f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, is the address right, and does "
+        "security.protocol of --command-config fit this listener?"
+    )
 
 
 def librdkafka_settings(bootstrap_server: str) -> dict[str, Any]:

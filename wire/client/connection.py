@@ -30,6 +30,7 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
+from wire.client.connect_failures import UNANSWERED, connect_failure
 from wire.client.login_session import Handshake, LoginSession
 from wire.client.sockets import connected_socket, keep_alive
 from wire.protocol import schemas
@@ -93,7 +94,7 @@ class Connection:
         self._stream = FrameStream(
             frame_bytes_max=options.frame_bytes_max,
             on_frame=self._receive,
-            on_lost=self._lose,
+            on_lost=self._lose_line,
             buffers=options.frame_buffers,
         )
         self._pending: deque[_Pending] = deque()
@@ -140,7 +141,7 @@ class Connection:
                     await self._compress(options.compression)
         # UnicodeError, OverflowError: metadata of a peer may name an impossible host or port
         except (OSError, UnicodeError, OverflowError) as error:
-            reason = "timed out" if isinstance(error, TimeoutError) else (getattr(error, "strerror", "") or str(error))
+            reason = connect_failure(error)
             self.close(reason)
             raise Unreachable(f"cannot connect: {reason}", node=str(self.address)) from error
         # also after a cancellation: the caller has no connection yet that it could close
@@ -268,6 +269,11 @@ class Connection:
         # the caller may have been cancelled; its response is read all the same, to keep the order
         if not pending.future.done():
             pending.future.set_result(frame)
+
+    def _lose_line(self, reason: str) -> None:
+        """The other side has closed the connection, or the line is broken."""
+        is_unanswered = bool(self._pending) and self._pending[0].correlation_id == 0
+        self._lose(f"{reason} {UNANSWERED}" if is_unanswered else reason)
 
     def _lose(self, reason: str) -> None:
         if self._lost_because is not None:

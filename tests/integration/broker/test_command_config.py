@@ -52,6 +52,14 @@ def test_commands_log_in_by_the_options_of_their_file(session_processes: Any, tm
     of_broker = file.read_text()
     file.write_text("".join(f"{key}={value}\n" for key, value in {**options, **login}.items()))
     assert "orders" in run("topics", "list")
+    file.write_text(of_broker.replace(BROKER_PASSWORD, "wrong"))
+    for command, reason in (
+        (("topics", "list"), "error: no login at 127.0.0.1:"),
+        (("users", "list"), "sasl_authenticate: login refused: "),
+    ):
+        refused = run_antipode(*command, *door)
+        assert refused.returncode == 1
+        assert reason in refused.stderr
     file.write_text(of_broker)
     run("users", "remove", "frank")
     assert run("users", "list", "--output", "json").strip() == "[]"

@@ -119,24 +119,55 @@ def test_a_connected_broker_that_lists_many_partitions_gets_more_time(
 
     def list_topics(*, timeout: float) -> Any:
         asked.append(timeout)
-        if len(asked) == 1:
+        if len(asked) < 3:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return SimpleNamespace(orig_broker_name="given:9092/1", topics={"t": "topic"})
 
-    monkeypatch.setattr(admin, "AdminClient", lambda _: SimpleNamespace(list_topics=list_topics))
+    monkeypatch.setattr(admin, "AdminClient", lambda _: SimpleNamespace(list_topics=list_topics, poll=lambda _: 0))
     assert connect("given:9092").topics == {"t": "topic"}
-    assert asked == [kafka_admin.TIMEOUT_S, kafka_admin.TOPIC_LIST_TIMEOUT_S]
+    assert asked == [kafka_admin.LOGIN_TIMEOUT_S, kafka_admin.TIMEOUT_S, kafka_admin.TOPIC_LIST_TIMEOUT_S]
     assert "no list of topics within 10 s" in capsys.readouterr().err
 
 
-def test_an_address_without_a_broker_is_reported_after_the_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("reported", "message", "attempts"),
+    [
+        ([], "no broker at given:9092 answers", [kafka_admin.LOGIN_TIMEOUT_S, kafka_admin.TIMEOUT_S]),
+        (
+            [KafkaError(KafkaError._TRANSPORT, "Connection refused")],
+            "no broker at given:9092 answers",
+            [kafka_admin.LOGIN_TIMEOUT_S, kafka_admin.TIMEOUT_S],
+        ),
+        (
+            [
+                KafkaError(KafkaError._AUTHENTICATION, "Invalid username or password"),
+                KafkaError(KafkaError._ALL_BROKERS_DOWN),
+            ],
+            r"no login at given:9092 \(_AUTHENTICATION: Invalid username or password\)",
+            [kafka_admin.LOGIN_TIMEOUT_S],
+        ),
+        (
+            [KafkaError(KafkaError._TRANSPORT, "error:0A000086:SSL routines::certificate verify failed")],
+            r"no login at given:9092 \(_TRANSPORT: .*certificate verify failed\)",
+            [kafka_admin.LOGIN_TIMEOUT_S],
+        ),
+    ],
+    ids=["silent", "refused connection", "refused login", "untrusted certificate"],
+)
+def test_a_refused_login_is_reported_at_once(
+    monkeypatch: pytest.MonkeyPatch, reported: list[KafkaError], message: str, attempts: list[float]
+) -> None:
+    """librdkafka itself reports no more than that no broker could be reached."""
     asked: list[float] = []
 
     def list_topics(*, timeout: float) -> Any:
         asked.append(timeout)
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    monkeypatch.setattr(admin, "AdminClient", lambda _: SimpleNamespace(list_topics=list_topics))
-    with pytest.raises(OperationalFailure, match="no broker at given:9092 answers"):
+    def client(given: Any) -> Any:
+        return SimpleNamespace(list_topics=list_topics, poll=lambda _: [given["error_cb"](error) for error in reported])
+
+    monkeypatch.setattr(admin, "AdminClient", client)
+    with pytest.raises(OperationalFailure, match=message):
         connect("given:9092")
-    assert asked == [kafka_admin.TIMEOUT_S]
+    assert asked == attempts

@@ -178,8 +178,9 @@ async def test_lost_connection_fails_the_request_in_flight(broker: ScriptedBroke
 
     broker.on(LIST_GROUPS, cut)
     async with connected(broker.address, ConnectionOptions()) as connection:
-        with pytest.raises(Unreachable, match="connection lost"):
+        with pytest.raises(Unreachable, match="connection lost") as lost:
             await connection.call(LIST_GROUPS, REQUEST)
+        assert "security.protocol" not in str(lost.value)
 
 
 async def test_negotiation_falls_back_when_the_broker_refuses_the_version(broker: ScriptedBroker) -> None:
@@ -250,6 +251,12 @@ async def test_an_address_without_a_listener_is_named(unused_tcp_port: int) -> N
 
     with pytest.raises(Unreachable, match=f"127.0.0.1:{unused_tcp_port}: cannot connect"):
         await open_connection(HostPort("127.0.0.1", unused_tcp_port), ConnectionOptions())
+
+
+async def test_a_listener_that_closes_without_an_answer_may_have_another_protocol(broker: ScriptedBroker) -> None:
+    broker.scripts[API_VERSIONS] = lambda request, header: broker.cut()
+    with pytest.raises(Unreachable, match=r"connection lost: .*security.protocol may not fit this listener"):
+        await open_connection(broker.address, ConnectionOptions())
 
 
 async def test_silent_listener_times_out(broker: ScriptedBroker) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -39,7 +39,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import was_asked_to_end
 from wire.protocol.byte_reader import Malformed
-from wire.protocol.messages.private import PRIVATE_NAMES
+from wire.protocol.messages.private import PRIVATE_NAMES, SITE_METADATA
 from wire.protocol.schemas import API_VERSIONS_KEY, api_name, has_schema
 from wire.protocol.streams.frames import (
     MalformedRequest,
@@ -53,6 +53,8 @@ from wire.protocol.streams.frames import (
 )
 
 log = get_logger(__name__)
+_CLUSTER_ACTION_APIS: Final = PRIVATE_NAMES.keys() - {SITE_METADATA}
+"""SiteMetadata shows a client no more than Metadata does."""
 
 
 class Dispatcher:
@@ -89,7 +91,7 @@ class Dispatcher:
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
         handler = self._handlers[header.api_key]
-        if self._authorizer.is_enabled and header.api_key in PRIVATE_NAMES:
+        if self._authorizer.is_enabled and header.api_key in _CLUSTER_ACTION_APIS:
             reason = self._private_refusal(exchange, frame)
             if reason:
                 self._refuse_private(exchange, frame, reason)
@@ -190,8 +192,8 @@ class Dispatcher:
             exchange.reply(entity)
 
     def _private_refusal(self, exchange: Exchange, frame: Frame) -> str:
-        """Why a private request is refused; empty if it is not. Private APIs are for brokers,
-        mirrors and our tools: they need ClusterAction, and a mirror may be limited to its links.
+        """Why a private request is refused; empty if it is not. Private APIs are for brokers and
+        mirrors: they need ClusterAction, and a mirror may be limited to its links.
         """
         context = exchange.context
         if not self._authorizer.may(context, CLUSTER_ACTION):

@@ -14,6 +14,7 @@ from cli.administration import reassignment, reassignment_directories
 from cli.administration.reassignment import Ongoing, Outcome
 from cli.administration.reassignment_directories import DONE, ELSEWHERE, MOVING
 from cli.administration.reassignment_plan import Replica, UnusablePlan, propose
+from cli.shared.failures import missing_topic
 from cli.shared.output import error_console
 from runtime.process import OperationalFailure
 from wire.protocol.ids import TopicPartition
@@ -53,7 +54,7 @@ async def propose_plan(
     metadata = await reassignment.site_metadata(client)
     unknown = [name for name in topics or () if name not in metadata.topics]
     if unknown:
-        raise OperationalFailure(f"topic {unknown[0]} is not there: `antipode topics list` shows those that are")
+        raise missing_topic(unknown[0])
     absent = [node for node in brokers if node not in metadata.brokers]
     if absent:
         living = ", ".join(map(str, sorted(metadata.brokers)))

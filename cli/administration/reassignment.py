@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.administration.reassignment_plan import Plan
+from cli.shared.failures import missing_topic
 from runtime.process import OperationalFailure
 from wire.client.client_errors import Unreachable
 from wire.protocol.ids import TopicPartition
@@ -52,7 +53,7 @@ async def site_metadata(client: KafkaClient, topics: Sequence[str] | None = None
     found = await client.metadata(topics)
     for topic in topics or ():
         if topic not in found.topics or found.topics[topic].error_code:
-            raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
+            raise missing_topic(topic)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 from kio.schema.errors import ErrorCode
 
-from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.failures import failures_as_messages, missing_topic, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, librdkafka_settings
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
@@ -220,7 +220,7 @@ async def _described(bootstrap_server: str, transactional_id: str) -> dict[str, 
 async def _open_in(client: KafkaClient, topic: str) -> list[OpenTransaction]:
     metadata = await client.metadata([topic])
     if topic not in metadata.topics or metadata.topics[topic].error_code:
-        raise OperationalFailure(f"topic {topic} is not there")
+        raise missing_topic(topic)
     found = []
     for partition in sorted(metadata.topics[topic].partitions):
         connection = await client.connection(await client.leader(topic, partition))

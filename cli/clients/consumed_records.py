@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cli.shared.failures import usage_error
+from cli.shared.failures import missing_topic, usage_error
 from cli.shared.kafka_admin import client_of
 from cli.shared.record_output import Printed
 from runtime.process import OperationalFailure
@@ -116,9 +116,7 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, S
     }
     missing = [name for name in wanted.topics if name not in found]
     if missing or not found:
-        raise OperationalFailure(
-            f"not there: {', '.join(missing) or 'any topic that fits'}; `antipode topics list` shows all"
-        )
+        raise missing_topic(*missing)
     places = [(name, index) for name, topic in sorted(found.items()) for index in sorted(topic.partitions)]
     if wanted.partition is not None:
         places = [place for place in places if place[1] == wanted.partition]

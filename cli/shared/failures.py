@@ -35,6 +35,16 @@ def failures_as_messages() -> Iterator[None]:
         raise typer.Exit(ExitCode.FAILED) from interrupt
 
 
+def missing_topic(*topics: str) -> OperationalFailure:
+    """The failure of topics that no answer shows, or of a pattern that none fits. Brokers do not
+    show whether a topic exists to users who may not describe it.
+    """
+    subject = f"topic {', '.join(topics)}" if topics else "any topic that fits"
+    return OperationalFailure(
+        f"{subject}: not there, or this user may not describe it; `antipode topics list` shows the others"
+    )
+
+
 def usage_error(message: str) -> typer.Exit:
     """Print a usage error; raise what it returns."""
     print_error(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from cli.shared.failures import usage_error
+from cli.shared.failures import missing_topic, usage_error
 from cli.shared.kafka_admin import ANSWER_MARGIN_S, TIMEOUT_S, Cluster, result_of
 from cli.shared.output import progress_bar
 from cli.shared.times import parse_time
@@ -75,7 +75,7 @@ def partitions_of(cluster: Cluster, topic: str) -> dict[int, Any]:
     # (auto.create.topics.enable).
     found = cluster.topics.get(topic)
     if found is None:
-        raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
+        raise missing_topic(topic)
     if found.error is not None:
         raise OperationalFailure(f"topic {topic}: {found.error.name()}: {found.error.str()}")
     return dict(found.partitions)

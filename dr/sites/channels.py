@@ -18,7 +18,19 @@ ZooKeeper session is interrupted or because it has just started.
 """
 
 CLOSED_AT_ONCE = "Socket closed"
-"""The text that gRPC reports, among others, when a TLS listener receives plaintext."""
+"""The text that gRPC reports, among others, when a TLS listener receives plaintext, or a
+certificate that it does not accept.
+"""
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_HINTS = {
+    (CLOSED_AT_ONCE, False): "if its control plane is protected, this process needs --command-config, "
+    "or antipode.control.* in its file",
+    (CLOSED_AT_ONCE, True): "if it runs, it does not accept this process's certificate: another authority, or expired; "
+    "antipode.control.ssl.keystore.location",
+    (UNTRUSTED, True): "this process does not accept its certificate: another authority, another host, or expired; "
+    "antipode.control.ssl.truststore.location",
+}
+"""What a person can do, by a part of gRPC's text, and whether this process uses certificates."""
 
 
 class Channels:
@@ -61,8 +73,6 @@ def is_interrupted(error: grpc.aio.AioRpcError) -> bool:
 
 def problem_of(error: grpc.aio.AioRpcError) -> str:
     """The error for a person: its code and the other end's message."""
-    details = error.details() or "no details"
-    hint = ""
-    if CLOSED_AT_ONCE in details and not is_control_plane_protected():
-        hint = " (if its control plane is protected, this process needs --command-config, or antipode.control.* in its file)"
-    return f"{error.code().name}: {details}{hint}"
+    details, is_protected = error.details() or "no details", is_control_plane_protected()
+    hints = [f" ({hint})" for (text, needs), hint in _HINTS.items() if text in details and needs is is_protected]
+    return f"{error.code().name}: {details}{''.join(hints)}"

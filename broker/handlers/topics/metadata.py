@@ -24,7 +24,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from broker.authorization.authorizer import Authorizer
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer
 from broker.handlers.access.client_view import ClientView
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
@@ -155,8 +155,9 @@ def _view(doors: Doors, exchange: Exchange, cache: MetadataCache) -> ClientView 
     if not authorizer.is_enabled:
         return None
     context = exchange.context
-    # SiteMetadata needs ClusterAction, which shows all topics, except to a limited mirror
-    if not cache.is_merged and authorizer.mirror_scope(context) is None:
+    # in SiteMetadata ClusterAction shows all topics, except to a limited mirror
+    shows_all = not cache.is_merged and authorizer.mirror_scope(context) is None
+    if shows_all and authorizer.verdict(context, CLUSTER_ACTION).is_allowed:
         return None
     return ClientView(authorizer, context)
 

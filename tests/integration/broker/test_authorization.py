@@ -240,6 +240,22 @@ async def _private_errors(client: KafkaClient) -> set[ErrorCode]:
     return errors_in(await connection.call(LINK_PROGRESS, {"link": "a-b", "link_epoch": 1, "topics": ()}))
 
 
+async def test_the_metadata_of_one_site_shows_what_metadata_shows(site: SiteBroker) -> None:
+    """Commands for one site, such as `antipode users list`, need no other right than Kafka's."""
+    options = ConnectionOptions(client_id=ALICE)
+    async with as_user(site, ADMIN) as admin, KafkaClient(site.bootstrap, options, site_local=True) as alice:
+        await admin.create_topics([NewTopic(name=SHOWN), NewTopic(name=HIDDEN)])
+        assert not (await alice.metadata(None)).topics
+        for rights, shown in (
+            ([allowing(Operation.DESCRIBE, TOPIC, SHOWN)], {SHOWN}),
+            ([allowing(Operation.CLUSTER_ACTION, CLUSTER)], {SHOWN, HIDDEN}),
+        ):
+            await create_acls(admin, rights)
+            found = await alice.metadata(None)
+            assert set(found.topics) == shown
+            assert found.brokers.keys() == {1}
+
+
 async def test_a_change_of_acls_holds_at_once_and_denials_are_counted(site: SiteBroker) -> None:
     request = next(request for request in REQUESTS if request.api_key == 46)
     async with as_user(site, ADMIN) as admin, as_user(site, ALICE) as alice:

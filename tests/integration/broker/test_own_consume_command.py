@@ -112,6 +112,6 @@ def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
     assert "no regular expression" in reported("--whitelist", "(", code=2)
     assert "'never' is not a reset policy" in reported(topic, "--reset", "never", code=2)
     assert "has no partition 9" in reported(topic, "--partition", "9", code=1)
-    assert "not there: nothing-here" in reported("nothing-here", "--max-messages", "1", code=1)
+    assert "topic nothing-here: not there" in reported("nothing-here", "--max-messages", "1", code=1)
     lost = reported(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)
     assert "offset 99 is not in the log, which is 0 to 0" in lost

@@ -4,8 +4,10 @@ over new TLS connections, leave handshakes half open, and send others one byte a
 The application writes one record at a time over a connection that is open before the storm, first
 to a plaintext listener, then over TLS and a login to the listener that the storm hits; each without
 the storm, then while the same storm hits another broker of the machine, then during it. The storm
-comes from a separate process and from another loopback address, and takes CPU of the same machine:
-the second figure shows how much of the third is not the broker's. Each attempt is a whole handshake
+comes from a separate process and from another loopback address. Real storms come from other
+machines, so this process has the lowest priority (`nice`): it takes CPU that neither the broker nor
+the application wants. The second figure shows how much of the third is not the broker's all the
+same. Each attempt is a whole handshake
 and a login by PLAIN. Run by itself the module is that process: `python -m
 bench.sections.brokers.login_storm HOST:PORT CA`.
 """
@@ -13,6 +15,7 @@ bench.sections.brokers.login_storm HOST:PORT CA`.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import struct
@@ -50,6 +53,7 @@ HALF_OPEN: Final = 200
 STORMING: Final = "127.0.0.2"
 TRICKLE_PAUSE_S: Final = 0.5
 TIMEOUT_S: Final = 10
+LOWEST_PRIORITY: Final = 19
 _HALF_A_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
@@ -170,6 +174,7 @@ def _trickle(slow: list[socket.socket]) -> None:
 
 def _run(attacked: str, authority: str) -> None:
     """Storm until standard input ends, and print the number of attempts that have ended."""
+    os.nice(LOWEST_PRIORITY)
     address, context = parse_host_port(attacked), ssl.create_default_context(cafile=authority)
     stuck = [_half_open(address) for _ in range(HALF_OPEN)]
     attempts: list[None] = []

@@ -22,6 +22,7 @@ from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersO
 from mirror.sites.kafka_site import KafkaSite, new_client
 from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress, KafkaReports
 from mirror.topics.access_sync import AccessSync
+from mirror.topics.access_watch import AccessWatch
 from mirror.topics.quarantine import KafkaQuarantine
 from mirror.topics.shared_access import SharedAccessPort
 from mirror.topics.topic_actor import ControllerActor
@@ -83,9 +84,11 @@ class ExactEnds:
             clock=doors.clock,
             interval_ms=config.config_sync_interval_ms,
         )
+        self._access_watch = AccessWatch(new_client(source, dialing.source), lambda: link.view)
         self._access = AccessSync(
             source=self._source_client,
             target=self._target_client,
+            watch=self._access_watch,
             link=link,
             shared=shared_access,
             clock=doors.clock,
@@ -153,6 +156,7 @@ class ExactEnds:
             self.target,
             self.actor,
             self.offsets_tail,
+            self._access_watch,
             self._source_client,
             self._target_client,
         ):

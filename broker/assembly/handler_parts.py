@@ -21,6 +21,7 @@ from broker.replication.core.fetch_sessions import FetchSessions
 from broker.replication.replicas import Replicas
 from broker.replication.report_sessions import ReportSessions
 from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.access_marks import AccessMarks
 from broker.site.active_site import ActiveSite
 from broker.site.controlled_shutdown import ControlledShutdown
 from broker.site.group_reports import GroupReports
@@ -41,6 +42,7 @@ class HandlerParts(Struct, frozen=True, kw_only=True):
     (`broker/handlers/registry.py`); a handler keeps only the parts that its `Doors` names.
     """
 
+    access_marks: AccessMarks
     active_site: ActiveSite
     apply_peer_reports: ApplyPeerReports
     authorizer: Authorizer

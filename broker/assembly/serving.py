@@ -33,6 +33,7 @@ from broker.settings.config import BrokerSettings
 from broker.settings.core.broker_configs import is_certificate_property
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.settings.loading import listener_security
+from broker.site.access_marks import AccessMarks
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
 from broker.site.controlled_shutdown import ControlledShutdown
@@ -70,8 +71,7 @@ class Serving:
         suspected_brokers: SuspectedBrokers,
         inter_broker: InterBroker,
     ) -> None:
-        settings = configs.current
-        self._settings = settings
+        self._settings = settings = configs.current
         self._configs = configs
         self.quotas = Quotas(settings, doors.clock)
         self._tokens = DelegationTokens(read_token_secret(settings.properties), doors.clock)
@@ -83,7 +83,9 @@ class Serving:
         self.controlled_shutdown = ControlledShutdown()
         self.topic_creator = TopicCreator(settings, controller)
         self.fetch_sessions = _fetch_sessions(settings, doors, replication)
+        self._access_marks = AccessMarks(cluster, doors.clock, settings.node_id)
         parts = HandlerParts(
+            access_marks=self._access_marks,
             active_site=self._active_site,
             apply_peer_reports=control.apply_peer_reports,
             authorizer=self.authorizer,
@@ -187,6 +189,7 @@ class Serving:
 
     async def drain(self) -> None:
         """Answer waiting requests, then close the connections."""
+        self._access_marks.stop()
         await self.connections.stop(grace_s=self._settings.shutdown_grace_ms / 1000)
         await self.entrances.stop()
 

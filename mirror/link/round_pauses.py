@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.known_link import KnownLink
+from wire.client.client_errors import KafkaClientError
 
 DRAINING_INTERVAL_MS: Final = 100
 """The interval while the source is fenced."""
@@ -21,3 +23,22 @@ async def pause_between_rounds(link: KnownLink, interval_ms: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(pause_ms / 1000):
             await link.role_changed()
+
+
+async def pause_until(event: Coroutine[Any, Any, None], link: KnownLink, interval_ms: float) -> None:
+    """Wait for the next round, or for an event that has a timeout of its own. If the event cannot
+    be awaited (KafkaClientError), the pause lasts for the whole interval.
+    """
+    loop = asyncio.get_running_loop()
+    awaited, turned = loop.create_task(event), loop.create_task(link.role_changed())
+    try:
+        await asyncio.wait((awaited, turned), return_when=asyncio.FIRST_COMPLETED)
+        if not awaited.done():
+            return
+        try:
+            await awaited
+        except KafkaClientError:
+            await pause_between_rounds(link, interval_ms)
+    finally:
+        awaited.cancel()
+        turned.cancel()

@@ -9,6 +9,10 @@ Both ends need an authorizer for ACLs; an end without one, or one that refuses, 
 `problems`, which `antipode links check` shows. After a change of the link's direction nothing is
 written.
 
+A change at the source begins a round at once, if the site has an authorizer (`access_watch.py`);
+a round every interval finds what no such event brought. Rounds read all rules, so the pause after
+each is several times as long as the round.
+
 Each round leaves digests of what it has read at the source and carried. The mirror reports them,
 and a planned move compares them with the fenced source's (`wire/rules/access_digests.py`).
 """
@@ -18,23 +22,29 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import AgentsUnreachable
-from mirror.link.round_pauses import pause_between_rounds
+from mirror.link.round_pauses import pause_between_rounds, pause_until
 from mirror.topics.access_parts import AccessPart, AclsPart, QuotasPart, TokensPart, UsersPart
+from mirror.topics.access_watch import AccessWatch
 from mirror.topics.core.access_changes import access_changes
 from mirror.topics.shared_access import SharedAccessKeys, SharedAccessPort, TooManyRules
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.rules.access_digests import rule_key
+from wire.rules.access_digests import ACLS, rule_key
 from wire.rules.sync_reports import CarriedAccess
 
 _log = get_logger("mirror.access")
+_PAUSE_MIN_MS: Final = 50
+_PAUSE_OF_A_ROUND: Final = 3
+"""The pause between two rounds is this many times as long as the first one, if changes come all the
+time.
+"""
 
 
 class AccessSync:
@@ -45,6 +55,7 @@ class AccessSync:
         *,
         source: KafkaClient,
         target: KafkaClient,
+        watch: AccessWatch,
         link: KnownLink,
         shared: SharedAccessPort,
         clock: Clock,
@@ -53,6 +64,7 @@ class AccessSync:
     ) -> None:
         self._source = source
         self._target = target
+        self._watch = watch
         self._link = link
         self._clock = clock
         self._interval_ms = interval_ms
@@ -86,8 +98,19 @@ class AccessSync:
     async def run(self) -> None:
         """Compare each interval until cancelled."""
         while True:
+            began_ms = self._clock.monotonic_ms()
             await self.round()
-            await pause_between_rounds(self._link, self._interval_ms)
+            await self._pause(round_ms=self._clock.monotonic_ms() - began_ms)
+
+    async def _pause(self, *, round_ms: float) -> None:
+        """Wait for the next interval, or for a change at the source."""
+        pause_ms = min(max(_PAUSE_OF_A_ROUND * round_ms, _PAUSE_MIN_MS), self._interval_ms)
+        if self._link.view.role is not LinkRole.MIRRORING or not self._digests.get(ACLS):
+            pause_ms = self._interval_ms
+        await pause_between_rounds(self._link, pause_ms)
+        left_ms = self._interval_ms - pause_ms
+        if left_ms and self._link.view.role is LinkRole.MIRRORING:
+            await pause_until(self._watch.changed(timeout_ms=left_ms), self._link, left_ms)
 
     async def round(self) -> None:
         """Compare once and carry what differs; failures are in `problems`."""

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
+from wire.protocol.messages.access_change_messages import ACCESS_CHANGES
 from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
@@ -38,6 +39,7 @@ CLAIMING_APIS: Final = frozenset(
         QUARANTINE_RECORDS,
         SCRAM_USERS,
         DELEGATION_TOKENS,
+        ACCESS_CHANGES,
     }
 )
 """Private requests in the name of a link."""

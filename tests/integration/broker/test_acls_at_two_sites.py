@@ -16,6 +16,7 @@ from dr.sites.core.access_rules import problem_key
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.known_link import KnownLink
 from mirror.topics.access_sync import AccessSync
+from mirror.topics.access_watch import AccessWatch
 from runtime.clock import SystemClock
 from tests.support.embedded.site_access import add_user, remove_user
 from tests.support.memory.shared_access import MemorySharedAccess
@@ -91,14 +92,17 @@ def sync(
     *,
     shared: MemorySharedAccess | None = None,
     excluded: Sequence[str] = ("User:local.*",),
+    interval_ms: int = 100,
+    watching: KafkaClient | None = None,
 ) -> AccessSync:
     return AccessSync(
         source=source,
         target=target,
+        watch=AccessWatch(watching or source, lambda: link),
         link=KnownLink(link),
         shared=shared or MemorySharedAccess(),
         clock=SystemClock(),
-        interval_ms=100,
+        interval_ms=interval_ms,
         excluded_principals=excluded,
     )
 
@@ -202,6 +206,42 @@ async def test_tokens_follow_where_both_sites_have_the_same_secret_and_stop_no_m
     finally:
         for site in (a, b, *others):
             await site.stop()
+
+
+async def test_a_change_of_any_rule_is_carried_before_the_next_interval(
+    zookeeper_server: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    """The interval is longer than the test; a source that stops ends the wait, and the watch goes
+    on when it is back.
+    """
+    settings = {"authorizer_class_name": "antipode.AclAuthorizer", "delegation_token_secret_key": "of both"}
+    a, b = [await start(zookeeper_server, tmp_path / name, **settings) for name in "ab"]
+    await make_standby(b)
+    link, there = SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1), b.broker.cluster
+    try:
+        async with (
+            KafkaClient(a.bootstrap, site_local=True) as source,
+            KafkaClient(b.bootstrap, site_local=True) as target,
+            KafkaClient(a.bootstrap, site_local=True) as watching,
+        ):
+            access = sync(source, target, link, interval_ms=600_000, watching=watching)
+            carrying = asyncio.create_task(access.run())
+            for change, condition in (
+                (lambda: create_acls(source, [acl("orders")]), lambda image: acl("orders").pattern in image.acls),
+                (lambda: delete_acls(source, [exactly(acl("orders"))]), lambda image: not image.acls),
+                (lambda: set_quota(a, 1000.0), lambda image: ALICE in image.quotas),
+                (lambda: asyncio.to_thread(add_user, a.bootstrap, "alice"), lambda image: "alice" in image.scram_users),
+                (lambda: set_token(a, TOKEN.token_id, TOKEN), lambda image: TOKEN.token_id in image.delegation_tokens),
+                (lambda: set_token(a, TOKEN.token_id, None), lambda image: not image.delegation_tokens),
+            ):
+                await change()
+                assert await there.wait_for(condition, timeout_ms=20_000)
+            await asyncio.wait_for(a.stop(), 20)
+            assert not carrying.done(), "a source that does not answer is a problem of the round alone"
+            carrying.cancel()
+    finally:
+        await a.stop()
+        await b.stop()
 
 
 async def test_a_standby_without_an_authorizer_is_reported(zookeeper_server: ZooKeeperProcess, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ writer serve them too.
 | 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
 | 20018 | DelegationTokens | 0 | `delegation_token_messages.py`; delegation tokens as they are stored, for the standby of an exact link |
 | 20019 | ClientTokenRequest | 0 | `delegation_token_messages.py`; a client's request about tokens that a standby hands on |
+| 20020 | AccessChanges | 0 | `access_change_messages.py`; the mirror of an exact link waits for a change of access rules |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -55,6 +56,11 @@ from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16
 
+from wire.protocol.messages.access_change_messages import (
+    ACCESS_CHANGES,
+    AccessChangesRequest,
+    AccessChangesResponse,
+)
 from wire.protocol.messages.batch_replacement_messages import (
     REPLACE_BATCHES,
     ReplaceBatchesRequest,
@@ -142,6 +148,7 @@ PRIVATE_NAMES: Final = {
     DAMAGED_BATCHES: "damaged_batches",
     DELEGATION_TOKENS: "delegation_tokens",
     CLIENT_TOKEN_REQUEST: "client_token_request",
+    ACCESS_CHANGES: "access_changes",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -163,6 +170,7 @@ PRIVATE_VERSIONS: Final = {
     DAMAGED_BATCHES: (0, 0),
     DELEGATION_TOKENS: (0, 0),
     CLIENT_TOKEN_REQUEST: (0, 0),
+    ACCESS_CHANGES: (0, 0),
 }
 
 
@@ -219,6 +227,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     DAMAGED_BATCHES: DamagedBatchesRequest,
     DELEGATION_TOKENS: DelegationTokensRequest,
     CLIENT_TOKEN_REQUEST: ClientTokenRequest,
+    ACCESS_CHANGES: AccessChangesRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -238,6 +247,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     DAMAGED_BATCHES: DamagedBatchesResponse,
     DELEGATION_TOKENS: DelegationTokensResponse,
     CLIENT_TOKEN_REQUEST: ClientTokenRequestResponse,
+    ACCESS_CHANGES: AccessChangesResponse,
 }
 
 

@@ -1,5 +1,5 @@
-"""Pauses between the rounds of a mirror's task: a change of the link's role ends them, nothing else
-does but their time.
+"""Pauses between the rounds of a mirror's task: a change of the link's role ends them, or an event
+for which the task waits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 from mirror.flow.followed_link import FollowedLink
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkMissing, LinkView, stand
-from mirror.link.round_pauses import pause_between_rounds
+from mirror.link.round_pauses import pause_between_rounds, pause_until
+from wire.client.client_errors import UnsupportedApi
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
 AN_HOUR_MS = 3_600_000
@@ -100,3 +101,45 @@ async def test_a_link_that_is_read_with_another_role_or_is_gone_ends_the_pauses(
     found.put_nowait(LinkMissing("site b has no link 'a-b'"))
     await ended(pause)
     reading.cancel()
+
+
+async def an_event() -> None:
+    """An event that is there at once."""
+
+
+async def a_refusal() -> None:
+    raise UnsupportedApi("the broker does not offer it")
+
+
+async def test_an_event_ends_the_pause() -> None:
+    await ended(asyncio.create_task(pause_until(an_event(), KnownLink(view()), AN_HOUR_MS)))
+
+
+async def test_a_change_of_role_ends_the_wait_for_an_event() -> None:
+    link, is_ended = KnownLink(view()), asyncio.Event()
+
+    async def event() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_ended.set()
+
+    pause = asyncio.create_task(pause_until(event(), link, AN_HOUR_MS))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not pause.done()
+    link.update(view(epoch=2, active="b"))
+    await ended(pause)
+    async with asyncio.timeout(LIMIT_S):
+        await is_ended.wait()
+
+
+async def test_where_no_event_can_be_awaited_the_pause_lasts_for_its_interval() -> None:
+    link = KnownLink(view())
+    await ended(asyncio.create_task(pause_until(a_refusal(), link, 1)))
+    pause = asyncio.create_task(pause_until(a_refusal(), link, AN_HOUR_MS))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not pause.done()
+    link.update(view(epoch=2, active="b"))
+    await ended(pause)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, raise_refusal
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 from wire.rules.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, SALT_BYTES, salted_password
@@ -140,9 +140,7 @@ def _alter(bootstrap_server: str, values: dict[str, Any], *, is_dry_run: bool) -
             return
         answer = await connection.call(ALTER_SCRAM, values)
         for result in answer.results:
-            if result.error_code:
-                detail = result.error_message or result.error_code.name
-                raise OperationalFailure(f"{result.user} cannot be changed: {detail}")
+            raise_refusal(result, f"{result.user} cannot be changed")
 
     with failures_as_messages():
         ask_cluster(bootstrap_server, ask, is_site_local=True)
@@ -159,8 +157,7 @@ async def _users(client: KafkaClient) -> dict[str, dict[str, int]]:
     from wire.client.requests.answer_checks import lowest_connection
 
     answer = await (await lowest_connection(client)).call(DESCRIBE_SCRAM, {"users": None})
-    if answer.error_code:
-        raise OperationalFailure(f"users cannot be listed: {answer.error_message or answer.error_code.name}")
+    raise_refusal(answer, "users cannot be listed")
     return {
         result.user: {_NAMES[int(info.mechanism)]: info.iterations for info in result.credential_infos}
         for result in answer.results

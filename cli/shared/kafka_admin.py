@@ -21,6 +21,7 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
+    from kio.schema.errors import ErrorCode
 
     from wire.client.raw_client import KafkaClient
 
@@ -165,12 +166,14 @@ def ask_cluster(
     `is_site_local`: only the brokers of the site that was asked are known to the client. Raises
     OperationalFailure if the address is invalid, no broker answers, or a request fails.
     """
-    from wire.client.client_errors import KafkaClientError
+    from wire.client.client_errors import BrokerError, KafkaClientError
 
     async def run() -> Result:
         async with client_of(bootstrap_server, is_site_local=is_site_local) as client:
             try:
                 return await work(client)
+            except BrokerError as error:
+                raise OperationalFailure(f"{error}{_hint(error.code)}") from error
             except KafkaClientError as error:
                 raise OperationalFailure(str(error)) from error
 
@@ -182,8 +185,15 @@ def raise_refusal(result: Any, what: str) -> None:
     error.
     """
     if result.error_code:
-        why = result.error_message or "no reason given"
-        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}: {why}")
+        hint = _hint(result.error_code)
+        why = result.error_message or ("" if hint else "no reason given")
+        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}{': ' * bool(why)}{why}{hint}")
+
+
+def _hint(code: ErrorCode) -> str:
+    """What a person can do about a refusal for lack of a right."""
+    is_denied = code.name.endswith("authorization_failed")
+    return " (the log of that broker names the missing right; docs/acls.md)" if is_denied else ""
 
 
 def client_of(bootstrap_server: str | Sequence[HostPort], *, is_site_local: bool = False) -> KafkaClient:

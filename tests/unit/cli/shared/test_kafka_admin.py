@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, admin
+from kio.schema.errors import ErrorCode
 
 from cli.shared import kafka_admin
 from cli.shared.kafka_admin import ASKED_TIMES_MAX, NotAnswered, answer_of, changed_topic, connect, is_shown
@@ -171,3 +172,19 @@ def test_a_refused_login_is_reported_at_once(
     with pytest.raises(OperationalFailure, match=message):
         connect("given:9092")
     assert asked == attempts
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "message"),
+    [
+        (ErrorCode.cluster_authorization_failed, None, "x: CLUSTER_AUTHORIZATION_FAILED (the log of that broker names"),
+        (ErrorCode.group_authorization_failed, "no", "x: GROUP_AUTHORIZATION_FAILED: no (the log of that broker names"),
+        (ErrorCode.invalid_request, None, "x: INVALID_REQUEST: no reason given"),
+    ],
+)
+def test_a_refusal_for_lack_of_a_right_names_where_the_right_is_named(
+    code: ErrorCode, text: str | None, message: str
+) -> None:
+    with pytest.raises(OperationalFailure) as refused:
+        kafka_admin.raise_refusal(SimpleNamespace(error_code=code, error_message=text), "x")
+    assert str(refused.value).startswith(message)

@@ -24,7 +24,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from runtime.chance import jitter
 from runtime.logs import get_logger
@@ -37,6 +37,7 @@ HEALTHY_AFTER_S: Final = 10.0
 UNSUPERVISED: Final = "unsupervised"
 
 ResultT = TypeVar("ResultT")
+Arguments = ParamSpec("Arguments")
 OnDeath = Callable[[str], Awaitable[None]]
 """Called with the reason of a failure after the wait, before the work starts again."""
 
@@ -138,6 +139,15 @@ async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
         if not work.cancelled() and (error := work.exception()) is not None:
             _log.error("work failed whose caller was cancelled", exc_info=error)
         raise
+
+
+async def in_thread(
+    work: Callable[Arguments, ResultT], *arguments: Arguments.args, **settings: Arguments.kwargs
+) -> ResultT:
+    """Run a function in a thread. A cancelled caller waits for its end: otherwise the thread would
+    change things while the caller already restores or removes them.
+    """
+    return await to_its_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings)))
 
 
 def _look_at(kind: str, task: asyncio.Task[Any]) -> None:

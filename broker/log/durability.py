@@ -243,7 +243,7 @@ class Durability:
         if work.unflushed_since_ms is not None:
             self._first_unflushed_ms = work.unflushed_since_ms
 
-    # -- cutting -----------------------------------------------------------------------------------
+    # -- truncating --------------------------------------------------------------------------------
 
     def begin_truncation(self, offset: int) -> None:
         """Lower the recovery point, also on disk, before everything from `offset` on is removed."""

@@ -133,7 +133,8 @@ def consume(
 
 
 def _check(wanted: Wanted, zookeeper: str | None) -> None:
-    filters = [text for text in (wanted.whitelist, wanted.blacklist) if text is not None]
+    given = {"--whitelist": wanted.whitelist, "--blacklist": wanted.blacklist}
+    filters = {option: text for option, text in given.items() if text is not None}
     if len(filters) + bool(wanted.topics) != 1:
         raise usage_error("name topics, or give one of --whitelist and --blacklist")
     if wanted.partition is not None and (wanted.group is not None or len(wanted.topics) != 1):
@@ -143,16 +144,18 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
     if zookeeper is not None and wanted.group is None:
         raise usage_error("--zookeeper goes with --group")
     if zookeeper is not None and wanted.at not in ("earliest", "latest"):
-        raise usage_error("--zookeeper begins at earliest or latest: those are what classic consumers know")
+        raise usage_error(
+            f"--from {wanted.at} is not usable with --zookeeper: accepted are earliest, latest (a classic consumer has no times)"
+        )
     if wanted.isolation not in ("read_uncommitted", "read_committed"):
         raise usage_error(
             f"--isolation {wanted.isolation!r} is not usable: accepted are read_uncommitted, read_committed"
         )
-    for text in filters:
+    for option, text in filters.items():
         try:
             re.compile(text)
         except re.error as error:
-            raise usage_error(f"{text!r} is no regular expression: {error}") from error
+            raise usage_error(f"{option} {text!r} is not usable ({error}): accepted is a regular expression") from error
 
 
 async def _run(

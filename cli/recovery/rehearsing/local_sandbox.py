@@ -7,7 +7,6 @@ process ends.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from cli.recovery.rehearsing.standby import LogPlaces, StandbyBroker, StandbyTop
 from dr.rehearsal.sandbox import Cloned, SandboxAddresses
 from dr.sites.core.positions import PartitionPosition
 from runtime.process import OperationalFailure
+from runtime.supervision import in_thread
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
@@ -55,9 +55,9 @@ class LocalSandbox:
 
     async def clear(self) -> str:
         """See the protocol."""
-        was_running = await asyncio.to_thread(self._site.stop)
+        was_running = await in_thread(self._site.stop)
         await remove_chroot(self._connect)
-        had_clones = await asyncio.to_thread(remove_clones, self._directories)
+        had_clones = await in_thread(remove_clones, self._directories)
         if not (was_running or had_clones):
             return ""
         return "removed what an interrupted rehearsal had left" + (", its broker too" if was_running else "")
@@ -68,9 +68,9 @@ class LocalSandbox:
         names = sorted({key.topic for key in positions})
         async with zookeeper_at(self._connect) as zookeeper:
             self._topics = await read_topics(zookeeper, [*COORDINATORS_TOPICS, *names])
-        places = await asyncio.to_thread(LogPlaces, self._brokers)
+        places = await in_thread(LogPlaces, self._brokers)
         known = {key: position for key, position in positions.items() if key.topic in self._topics}
-        return await asyncio.to_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
+        return await in_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
 
     async def start(self) -> SandboxAddresses:
         """See the protocol."""

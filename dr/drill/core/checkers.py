@@ -9,6 +9,7 @@ found, empty when all is well.
     A8  steps back             a consumer goes back without a new assignment
     A9  send order             acknowledged offsets of one load's sends to a partition do not grow
     A12 slow catch-up          the time from the end of a fault until its consumers have caught up
+    A13 redelivered            a group receives a value that it had already received
 
 A7 needs to know which offsets hold records (`existing`): compaction and control records leave holes
 that are no skips.

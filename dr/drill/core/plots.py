@@ -92,10 +92,23 @@ def _grid(scale: _Scale, unit: str) -> list[str]:
 
 
 def _line(curve: Curve, scale: _Scale) -> str:
-    # The chart has fewer pixels than a long drill has points.
-    step = max(1, len(curve.points) // POINTS_MAX)
-    points = " ".join(f"{scale.x(seconds):.1f},{scale.y(value):.1f}" for seconds, value in curve.points[::step])
+    points = " ".join(f"{scale.x(seconds):.1f},{scale.y(value):.1f}" for seconds, value in _thinned(curve.points))
     return f'<polyline class="{escape(curve.colour)}" points="{points}"/>' if points else ""
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The chart has fewer pixels than a long drill has points. The lowest and the highest point of
+    each stretch stay: an outage or a peak of a moment must not vanish.
+    """
+    step = max(1, 2 * len(points) // POINTS_MAX)
+    if step <= 2:
+        return list(points)
+    kept: list[tuple[float, float]] = []
+    for begin in range(0, len(points), step):
+        stretch = range(begin, min(begin + step, len(points)))
+        ends = {min(stretch, key=lambda at: points[at][1]), max(stretch, key=lambda at: points[at][1])}
+        kept += [points[at] for at in sorted(ends)]
+    return kept
 
 
 def _legend(curves: Sequence[Curve]) -> list[str]:

@@ -30,9 +30,9 @@ from dr.drill.plan.fault_verbs import (
     Terminate,
 )
 from dr.drill.steps.serving import Serving
-from dr.drill.steps.waiting import in_thread
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
+from runtime.supervision import in_thread
 
 
 @dataclass(slots=True, kw_only=True)

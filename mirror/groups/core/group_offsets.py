@@ -116,9 +116,8 @@ class GroupOffsets:
         self._forget_at_target(lambda key: key.topic == topic)
 
     def forget_target(self) -> None:
-        # Paused groups are included, because a pause must not delay a drain.
-        """Read the target again before the next writes, also for paused groups: the source is
-        fenced, and the target gets exactly the source's offsets.
+        """Read the target again before the next writes: the source is fenced, and the target gets
+        exactly the source's offsets. A group that pauses is included: it must not delay a drain.
         """
         for group in self._groups.values():
             group.at_target.clear()
@@ -197,8 +196,7 @@ class GroupOffsets:
         if not {*offsets, *_lacking(group, link)} <= group.at_target.keys():
             return True
         if link.is_routed:
-            # (e): only where groups may commit at the target must it be read before each change
-            return False  # On a routed link only this mirror commits at the target.
+            return False  # (e) On a routed link only this mirror commits at the target.
         is_written_again = bool(offsets) and link.now_ms >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 

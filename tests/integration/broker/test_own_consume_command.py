@@ -109,7 +109,7 @@ def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
 
     assert "name topics" in reported(code=2)
     assert "--partition needs exactly one topic" in reported(topic, "--partition", "1", "--group", "g", code=2)
-    assert "no regular expression" in reported("--whitelist", "(", code=2)
+    assert "accepted is a regular expression" in reported("--whitelist", "(", code=2)
     assert "'never' is not a reset policy" in reported(topic, "--reset", "never", code=2)
     assert "has no partition 9" in reported(topic, "--partition", "9", code=1)
     assert "topic nothing-here: not there" in reported("nothing-here", "--max-messages", "1", code=1)

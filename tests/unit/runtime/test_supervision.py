@@ -15,6 +15,7 @@ from runtime.supervision import (
     Supervisor,
     deaths,
     in_background,
+    in_thread,
     note_what_escapes,
     to_its_end,
     until_done,
@@ -180,3 +181,31 @@ async def test_work_that_fails_after_its_caller_was_cancelled_is_logged() -> Non
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
         await caller
     assert [line["event"] for line in logs] == ["work failed whose caller was cancelled"]
+
+
+async def test_a_cancelled_caller_of_a_thread_ends_when_the_thread_has_done_all_that_it_does() -> None:
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def work() -> None:
+        has_begun.set()
+        may_go_on.wait()
+        done.append("all of it")
+
+    caller = asyncio.create_task(in_thread(work))
+    await eventually(has_begun.is_set)
+    for _ in range(2):
+        caller.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not caller.done()
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert done == ["all of it"]
+
+
+async def test_the_outcome_of_a_thread_is_its_callers() -> None:
+    assert await in_thread(sorted, [2, 1]) == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(divmod, 1, 0)

@@ -5,6 +5,7 @@ expectations; reconciled findings.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ from dr.drill.core.checkers import Anomaly, CatchUp
 from dr.drill.core.expectations import Limits, judge
 from dr.drill.core.history import Acknowledged, Delivered, LogRecord
 from dr.drill.core.measures import Measured, longest_pause, measure, unaccounted_losses
-from dr.drill.core.plots import Curve, Span, plot, rate_points
+from dr.drill.core.plots import POINTS_MAX, Curve, Span, plot, rate_points
 from dr.failover.reconciliation import judge_findings, last_json
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from wire.protocol.ids import TopicPartition
@@ -185,6 +186,17 @@ def test_json_is_found_as_the_whole_output_or_its_last_line() -> None:
     assert last_json('{\n "findings": []\n}\n') == {"findings": []}
     assert last_json('warning\n{"findings": [1]}\n') == {"findings": [1]}
     assert last_json("nothing") is None
+
+
+@pytest.mark.parametrize("value", [0.0, 900.0], ids=["an outage", "a peak"])
+def test_a_moment_of_a_long_drill_is_in_the_plot(value: float) -> None:
+    points = [(float(second), 100.0) for second in range(10_000)]
+    points[7_777] = (7_777.0, value)
+    drawn = plot([Curve(name="rate", colour="c", points=points)], (), unit="records/s", duration_s=10_000)
+    (shown,) = re.findall(r'<polyline class="c" points="([^"]*)"', drawn)
+    heights = {point.split(",")[1] for point in shown.split()}
+    assert len(heights) == 2
+    assert len(shown.split()) <= 2 * POINTS_MAX
 
 
 def test_rates_count_events_by_bucket_and_plots_escape_names() -> None:

@@ -53,8 +53,8 @@ from wire.protocol.streams.frames import (
 )
 
 log = get_logger(__name__)
-_CLUSTER_ACTION_APIS: Final = PRIVATE_NAMES.keys() - {SITE_METADATA}
-"""SiteMetadata shows a client no more than Metadata does."""
+_ALL_TOPICS: Final = b"\0"
+"""The first field of SiteMetadata, a compact array, as null."""
 
 
 class Dispatcher:
@@ -91,7 +91,7 @@ class Dispatcher:
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
         handler = self._handlers[header.api_key]
-        if self._authorizer.is_enabled and header.api_key in _CLUSTER_ACTION_APIS:
+        if self._authorizer.is_enabled and header.api_key in PRIVATE_NAMES:
             reason = self._private_refusal(exchange, frame)
             if reason:
                 self._refuse_private(exchange, frame, reason)
@@ -196,6 +196,8 @@ class Dispatcher:
         mirrors: they need ClusterAction, and a mirror may be limited to its links.
         """
         context = exchange.context
+        if _names_its_topics(exchange.header, frame):
+            return ""
         if not self._authorizer.may(context, CLUSTER_ACTION):
             return f"{context.principal} has no ClusterAction on the cluster, which a private API needs"
         scope = self._authorizer.mirror_scope(context)
@@ -236,3 +238,12 @@ class Dispatcher:
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
+
+
+def _names_its_topics(header: RequestHeader, frame: Frame) -> bool:
+    """True for SiteMetadata of named topics or of brokers alone: it shows a client no more than
+    Metadata does. A list of all topics needs ClusterAction, which shows them all: comparisons and
+    archives would take a list without some of them for the whole site.
+    """
+    begin = header.body_position
+    return header.api_key == SITE_METADATA and bytes(frame[begin : begin + 1]) != _ALL_TOPICS

@@ -3,8 +3,8 @@ resources for each protocol (documentation, "Authorization using ACLs").
 
 APIs that are not here authorize themselves, because their frames are not decoded into entities or
 their responses need checks that no rule expresses (`BY_HANDLER`), or need no right (`OPEN`).
-Private APIs but SiteMetadata need ClusterAction, which the dispatcher checks: the software name
-`antipode` alone gives no right.
+Private APIs need ClusterAction, except SiteMetadata of named topics, which the dispatcher checks:
+the software name `antipode` alone gives no right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """SiteMetadata (private): the unmerged metadata of this site, which gives the places of the local
 logs.
 
-Behaviour: as Metadata, without the peers, and without creating anything. It needs no right, and a
-principal with ClusterAction sees all topics. Versions: 12. Asked by mirrors, reconciliation and
+Behaviour: as Metadata, without the peers, and without creating anything. A list of
+all topics needs ClusterAction, which shows them all; named topics are shown as Metadata shows them.
+Versions: 12. Asked by mirrors, reconciliation and
 commands. Not done: nothing.
 """
 

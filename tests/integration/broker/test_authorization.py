@@ -43,6 +43,7 @@ from tests.support.security.authorized_requests import (
     rights_for,
 )
 from tests.support.sites.site_broker import SiteBroker
+from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient, NewTopic
 from wire.client.requests.acl_requests import create_acls, delete_acls, exactly
@@ -240,20 +241,28 @@ async def _private_errors(client: KafkaClient) -> set[ErrorCode]:
     return errors_in(await connection.call(LINK_PROGRESS, {"link": "a-b", "link_epoch": 1, "topics": ()}))
 
 
-async def test_the_metadata_of_one_site_shows_what_metadata_shows(site: SiteBroker) -> None:
-    """Commands for one site, such as `antipode users list`, need no other right than Kafka's."""
-    options = ConnectionOptions(client_id=ALICE)
+async def test_the_metadata_of_one_site_shows_named_topics_as_metadata_does(site: SiteBroker) -> None:
+    """Commands for one site, such as `antipode users list`, need no other right than Kafka's. A
+    comparison, which lists all topics, must not take those that its user may see for all.
+    """
+    options, named = ConnectionOptions(client_id=ALICE), [SHOWN, HIDDEN]
     async with as_user(site, ADMIN) as admin, KafkaClient(site.bootstrap, options, site_local=True) as alice:
-        await admin.create_topics([NewTopic(name=SHOWN), NewTopic(name=HIDDEN)])
-        assert not (await alice.metadata(None)).topics
-        for rights, shown in (
-            ([allowing(Operation.DESCRIBE, TOPIC, SHOWN)], {SHOWN}),
-            ([allowing(Operation.CLUSTER_ACTION, CLUSTER)], {SHOWN, HIDDEN}),
-        ):
-            await create_acls(admin, rights)
-            found = await alice.metadata(None)
-            assert set(found.topics) == shown
+
+        async def errors() -> list[ErrorCode]:
+            found = await alice.metadata(named)
             assert found.brokers.keys() == {1}
+            return [ErrorCode(found.topics[name].error_code) for name in named]
+
+        await admin.create_topics([NewTopic(name=name) for name in named])
+        assert (await alice.metadata([])).brokers.keys() == {1}
+        assert await errors() == [NO_TOPIC, NO_TOPIC]
+        await create_acls(admin, [allowing(Operation.DESCRIBE, TOPIC, SHOWN)])
+        assert await errors() == [ErrorCode.none, NO_TOPIC]
+        with pytest.raises(Unreachable, match="a list of all topics of a site needs ClusterAction"):
+            await alice.metadata(None)
+        await create_acls(admin, [allowing(Operation.CLUSTER_ACTION, CLUSTER)])
+        assert await errors() == [ErrorCode.none, ErrorCode.none]
+        assert (await alice.metadata(None)).topics.keys() == set(named)
 
 
 async def test_a_change_of_acls_holds_at_once_and_denials_are_counted(site: SiteBroker) -> None:

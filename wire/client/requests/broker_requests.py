@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.client_errors import Unreachable, broker_error
+from wire.client.client_errors import RequestTimedOut, Unreachable, broker_error
 from wire.client.cluster_metadata import ClusterMetadata, cluster_metadata
 from wire.client.connection import Connection
 from wire.client.requests import fetch_requests
@@ -112,7 +112,14 @@ async def request_metadata(
         "include_cluster_authorized_operations": False,
     }
     body = schemas.encode(build_entity(schemas.request_type(api_key, version), values))
-    answer = await connection.request(api_key, version, [body], body_size=len(body))
+    try:
+        answer = await connection.request(api_key, version, [body], body_size=len(body))
+    except Unreachable as lost:
+        if api_key != SITE_METADATA or topics is not None or isinstance(lost, RequestTimedOut):
+            raise
+        # the answer has no field for an error
+        detail = f"{lost.detail}; a list of all topics of a site needs ClusterAction"
+        raise Unreachable(detail, node=lost.node, api_key=api_key) from lost
     schema = schemas.response_type(api_key, version)
     content = bytes(answer.frame[answer.body_position :])
     if last is not None and (last.schema, last.content) == (schema, content):

@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Final
@@ -216,26 +216,36 @@ class Quarantine:
 
     def kept(self, directories: Iterable[str]) -> list[KeptEntry]:
         """The entries as retention sees them: no batch is read. Raises OSError."""
-        found = []
-        for directory in directories:
-            entries = (*self._kept_in(directory), *self._truncated_in(directory, has_offsets=False))
-            found += [_as_kept(entry) for entry in entries]
-        return found
+        return [_as_kept(entry) for directory in directories for entry in self._without_offsets(directory)]
 
     def expire(self, directories: Iterable[str], expired: Iterable[KeptEntry]) -> list[str]:
         """Delete these entries, unless they have changed since; the names of the deleted ones.
         Raises OSError.
         """
-        paths, wanted = list(directories), set(expired)
-        deleted = [entry.name for entry in self.kept(paths) if entry in wanted]
-        for name in deleted:
-            self.delete(paths, name)
+        wanted = set(expired)
+        names = {entry.name for entry in wanted}
+        deleted = []
+        for directory in directories:
+            for entry in self._without_offsets(directory, names):
+                if _as_kept(entry) in wanted:
+                    self._remove(f"{directory}/{entry.name}")
+                    deleted.append(entry.name)
         return deleted
 
-    def _kept_in(self, directory: str) -> list[Entry]:
+    def _without_offsets(self, directory: str, names: Container[str] | None = None) -> list[Entry]:
+        """All entries, or those of the given names. The offsets of truncated records are not
+        read.
+        """
+        return [*self._kept_in(directory, names), *self._truncated_in(directory, names, has_offsets=False)]
+
+    def _kept_in(self, directory: str, wanted: Container[str] | None = None) -> list[Entry]:
         files = {file.name: file for file in self._disk.entries(directory, f"{PREFIX}@")}
         names = [name.removesuffix(ACCOUNT) for name in files if name.endswith(ACCOUNT)]
-        return [entry for name in names if (entry := self._entry(directory, name, files)) is not None]
+        return [
+            entry
+            for name in names
+            if (wanted is None or name in wanted) and (entry := self._entry(directory, name, files)) is not None
+        ]
 
     def _entry(self, directory: str, name: str, files: Mapping[str, DirectoryEntry]) -> Entry | None:
         """The entry of an account; None if the account is damaged, or `files` has not all of its
@@ -256,17 +266,19 @@ class Quarantine:
             return None
         return entry
 
-    def _truncated_in(self, directory: str, *, has_offsets: bool = True) -> list[Entry]:
+    def _truncated_in(
+        self, directory: str, wanted: Container[str] | None = None, *, has_offsets: bool = True
+    ) -> list[Entry]:
         found = []
         for one in self._disk.entries(directory, PREFIX):
-            place = _truncated_place(one.name)
-            if place is None:
+            place, name = _truncated_place(one.name), one.name.removesuffix(BATCHES)
+            if place is None or not (wanted is None or name in wanted):
                 continue
             path = f"{directory}/{one.name}"
             first_offset, end_offset = self._offsets(path, one.size_bytes) if has_offsets else (-1, -1)
             found.append(
                 Entry(
-                    name=one.name.removesuffix(BATCHES),
+                    name=name,
                     kind="truncated",
                     topic=place[0],
                     partition=place[1],
@@ -306,7 +318,9 @@ class Quarantine:
         """Give an entry up; its account goes first. LookupError: there is no such entry.
         OSError.
         """
-        path = f"{self._home_of(directories, name)}/{name}"
+        self._remove(f"{self._home_of(directories, name)}/{name}")
+
+    def _remove(self, path: str) -> None:
         # the account first: batches without one are an interrupted copy and take no room
         with contextlib.suppress(FileNotFoundError):
             self._disk.unlink(f"{path}{ACCOUNT}")

@@ -18,6 +18,8 @@ from runtime.logs import get_logger
 from runtime.times import iso_time
 
 RETENTION_KEY = "antipode.quarantine.retention.ms"
+EXPIRED_AT_ONCE = 100
+"""Entries that are deleted without a pause: their accounts are read again before."""
 
 log = get_logger(__name__)
 
@@ -61,12 +63,16 @@ class QuarantineUpkeep:
                     percent=round(percent),
                     remedy=f"antipode quarantine export and delete, or a larger {BYTES_MAX_KEY}",
                 )
-            self._expire(directories, found.expired)
+            await self._expire(directories, found.expired)
         except OSError as error:
             log.warning("quarantine entries could not be checked", reason=str(error))
 
-    def _expire(self, directories: list[str], expired: tuple[KeptEntry, ...]) -> None:
-        deleted = set(self._quarantine.expire(directories, expired)) if expired else set()
-        for entry in expired:
-            if entry.name in deleted:
-                log.warning("quarantine entry expired", name=entry.name, bytes=entry.size_bytes)
+    async def _expire(self, directories: list[str], expired: tuple[KeptEntry, ...]) -> None:
+        for begin in range(0, len(expired), EXPIRED_AT_ONCE):
+            some = expired[begin : begin + EXPIRED_AT_ONCE]
+            deleted = set(self._quarantine.expire(directories, some))
+            for entry in some:
+                if entry.name in deleted:
+                    log.warning("quarantine entry expired", name=entry.name, bytes=entry.size_bytes)
+            # clients wait for this loop
+            await asyncio.sleep(0)

@@ -69,6 +69,22 @@ async def test_an_entry_is_announced_before_it_expires_and_then_its_files_are_go
     assert [name for name in os.listdir(tmp_path) if name.startswith("0.cut.")] == []
 
 
+async def test_all_entries_that_expire_together_are_deleted_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings, clock = Warnings(monkeypatch), ManualClock(NOW_MS)
+    monkeypatch.setattr(quarantine_upkeep, "EXPIRED_AT_ONCE", 2)
+    quarantine, log = Quarantine(RealDisk(), bytes_max=ROOM), filled(tmp_path, b"a", b"b")
+    for number in range(5):
+        await keep(quarantine, log, 0, topic_id=bytes([number] * 16))
+    job = upkeep(tmp_path, quarantine, clock)
+    for passed_ms in (RETENTION_MS - GRACE_MS, GRACE_MS):
+        clock.advance(passed_ms)
+        await job.look()
+    assert warnings.names.count("quarantine entry expired") == 5
+    assert [name for name in os.listdir(tmp_path) if name.startswith("0.cut.")] == []
+
+
 async def test_a_file_of_truncated_records_that_grows_before_its_deletion_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

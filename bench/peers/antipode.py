@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.measuring.figures import Side
 from bench.peers.systems import BROKER_SETTINGS, MeasuredBroker, MeasuredSite, ended_with_the_block, running
 from cli.embedding.embedded import ENVIRONMENT_FILE
+from cli.embedding.parts import STOP_LIMIT_MS
 from dr.drill.environment import Environment, load_environment
 from runtime.children import Child
 from runtime.compiled import ROOT
@@ -39,7 +40,9 @@ def sites(
         environment={"PYTHONPATH": str(ROOT), **(variables or {})},
     )
     file = directory / ENVIRONMENT_FILE
-    with running(front_door, file.exists, within_s=READY_WITHIN_S):
+    # `antipode up` waits that long for a part that works on its stop; killed earlier, it would leave
+    # the parts running that it stops last
+    with running(front_door, file.exists, within_s=READY_WITHIN_S, stop_timeout_ms=STOP_LIMIT_MS):
         yield load_environment(file)
 
 

@@ -95,14 +95,16 @@ def ended_with_the_block(site: MeasuredSite) -> Iterator[None]:
 
 
 @contextmanager
-def running(child: Child, is_ready: Callable[[], bool], *, within_s: float) -> Iterator[None]:
+def running(
+    child: Child, is_ready: Callable[[], bool], *, within_s: float, stop_timeout_ms: int = STOP_TIMEOUT_MS
+) -> Iterator[None]:
     """Start a process, wait until it is ready, end it with the block."""
     try:
         child.start()
         wait_until(is_ready, within_s=within_s, what=child.name, child=child)
         yield
     finally:
-        child.stop(timeout_ms=STOP_TIMEOUT_MS)
+        child.stop(timeout_ms=stop_timeout_ms)
 
 
 def wait_until(

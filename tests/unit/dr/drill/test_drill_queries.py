@@ -7,6 +7,7 @@ the account contradicts fails the step.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,10 @@ directory = pathlib.Path(directory)
 if topics == "bad":
     sys.exit("no such topic")
 (directory / "stored").touch()
+ends_at = time.monotonic() + 60
 while not (directory / "finish").exists():
+    if time.monotonic() > ends_at:
+        sys.exit("the test has not asked it to finish")
     time.sleep(0.01)
 moved = (directory / "brokers").read_text() if (directory / "brokers").exists() else ""
 (directory / "comparison.json").write_text(json.dumps({"stored": len(topics), "moved": moved == "b:1"}))
@@ -35,10 +39,12 @@ COMMAND = (sys.executable, "-c", PROGRAM, "{bootstrap}", "{topics}", "{directory
 
 
 @pytest.fixture
-def queries(tmp_path: Path) -> DrillQueries:
+def queries(tmp_path: Path) -> Iterator[DrillQueries]:
     # the command is formatted, so braces of the program itself are doubled
     program = PROGRAM.replace("{", "{{").replace("}", "}}")
-    return DrillQueries(tmp_path, (*COMMAND[:2], program, *COMMAND[3:]))
+    started = DrillQueries(tmp_path, (*COMMAND[:2], program, *COMMAND[3:]))
+    yield started
+    started.end_all()
 
 
 async def test_a_query_moves_and_its_counts_are_those_of_its_program(queries: DrillQueries, tmp_path: Path) -> None:
@@ -76,7 +82,10 @@ async def test_a_program_that_does_not_end_in_time_is_named_and_killed_with_the_
 LOSING = """
 import json, pathlib, sys, time
 directory, repeated = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+ends_at = time.monotonic() + 60
 while not (directory / "finish").exists():
+    if time.monotonic() > ends_at:
+        sys.exit("the test has not asked it to finish")
     time.sleep(0.01)
 lost = [{"topic": "t", "partition": 0, "first_offset": 7, "records": 2}]
 found = {"stored": 9, "missing": 0, "repeated": repeated, "lost": 2, "lost_from": lost}

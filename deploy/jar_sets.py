@@ -56,6 +56,10 @@ them.
 """
 OPENSEARCH = JarSet(name="opensearch", version="2.19.1")
 """A document store, for the pipeline that writes to one."""
+HADOOP = JarSet(name="hadoop", version="3.5.0")
+"""HDFS and YARN, in the version of Spark's own Hadoop classes; only long tests need them, and fetch
+them.
+"""
 TESTED = (KAFKA, SPARK_KAFKA, OPENSEARCH)
 
 

@@ -22,10 +22,14 @@ from runtime.process import OperationalFailure
 
 OWN: Final = ("clients", "runtime", "spark_jobs", "wire", "pyspark_antipode.py")
 AT_WORKERS: Final = frozenset({"pyspark", "pyarrow", "numpy", "pandas", "py4j", "dateutil", "pytz", "six", "tzdata"})
+AWS_SERVICES: Final = "botocore/data/"
+AWS_SERVICES_USED: Final = tuple(AWS_SERVICES + name for name in ("s3", "sso", "sts"))
+"""AWS's client describes four hundred services in folders (28 MB): the others are left out."""
 _LISTING: Final = """
 import json, sys
 import pyspark_antipode, spark_jobs.reconcile, spark_jobs.archive, spark_jobs.archiving.restore, spark_jobs.pipelines.log_documents
 import spark_jobs.pipelines.road_ingest
+from spark_jobs.archiving import hdfs_directory, s3_directory
 from wire.protocol import schemas
 import kio.schema
 found = {}
@@ -79,7 +83,9 @@ def _add_libraries(archive: tarfile.TarFile, name: str, file: Path) -> None:
 
 
 def _without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in entry.name else entry
+    is_service = entry.isdir() and entry.name.startswith(AWS_SERVICES)
+    is_unused = is_service and not entry.name.startswith(AWS_SERVICES_USED)
+    return None if "__pycache__" in entry.name or is_unused else entry
 
 
 def main() -> None:

@@ -40,8 +40,8 @@ def sites(
         environment={"PYTHONPATH": str(ROOT), **(variables or {})},
     )
     file = directory / ENVIRONMENT_FILE
-    # `antipode up` waits that long for a part that works on its stop; killed earlier, it would leave
-    # the parts running that it stops last
+    # `antipode up` waits that long for a part that works on its stop; killed earlier, it would
+    # leave the parts running that it stops last
     with running(front_door, file.exists, within_s=READY_WITHIN_S, stop_timeout_ms=STOP_LIMIT_MS):
         yield load_environment(file)
 

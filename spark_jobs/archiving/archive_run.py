@@ -8,7 +8,7 @@ run removes its files. A lock lets one run at a time write to an archive.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from spark_jobs.archiving.core.manifest import (
     Hole,
     Manifest,
     archived_ends,
-    files_of,
+    next_manifest,
 )
 from spark_jobs.archiving.lock import ArchiveLock
 from spark_jobs.archiving.range_files import store_piece
@@ -118,8 +118,7 @@ class ArchiveRun:
         started_at_ms = round(time.time() * 1000)
         manifests, there, planned = self._planned(spark.sparkContext.defaultParallelism)
         request, store = self.request, ArchiveStore.at(self.request.to)
-        for path in store.unnamed(files_of(manifests)):
-            store.remove(path)
+        manifests = store.remove_unnamed(manifests, request.format)
         if not planned.pieces and not planned.holes and not planned.problems and manifests:
             return False
         self.progress(
@@ -128,10 +127,8 @@ class ArchiveRun:
         store_one = partial(store_piece, request.to, request.format, request.bootstrap)
         results = in_waves(spark, planned.pieces, store_one, "archived", self.progress)
         found = settled(results)
-        manifest = Manifest(
-            run=max((manifest.run for manifest in manifests), default=0) + 1,
-            format=request.format,
-            started_at_ms=started_at_ms,
+        manifest = replace(
+            next_manifest(manifests, request.format, started_at_ms=started_at_ms),
             cluster_id=there.cluster_id,
             topics=there.topics,
             ranges=tuple(found.ranges),

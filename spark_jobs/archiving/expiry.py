@@ -7,11 +7,11 @@ killed between the two leaves files that no manifest names, which the next run r
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from runtime.process import OperationalFailure
-from spark_jobs.archiving.core.manifest import ArchivedRange, Manifest, files_of
+from spark_jobs.archiving.core.manifest import ArchivedRange, Manifest, next_manifest
 from spark_jobs.archiving.core.retention import NO_BOUND, Expiry, expiry
 from spark_jobs.archiving.lock import ArchiveLock
 from spark_jobs.archiving.store import ArchiveStore
@@ -51,29 +51,23 @@ def expire(
     lock = ArchiveLock(store, progress)
     with lock.held():
         manifests, found = _found(store, older_than_ms, bytes_max)
+        manifests = store.remove_unnamed(manifests, manifests[-1].format)
         if found.ranges:
             lock.check()
-            store.write_manifest(
-                Manifest(
-                    run=manifests[-1].run + 1,
-                    format=manifests[-1].format,
-                    started_at_ms=round(time.time() * 1000),
-                    cluster_id=manifests[-1].cluster_id,
-                    topics=(),
-                    ranges=(),
-                    holes=(),
-                    log_starts=found.starts,
-                )
-            )
-        for path in store.unnamed(files_of(store.manifests())):
-            store.remove(path)
+            now_ms = round(time.time() * 1000)
+            following = next_manifest(manifests, manifests[-1].format, started_at_ms=now_ms)
+            store.write_manifest(replace(following, log_starts=found.starts))
+            lock.check()
+            # these files alone: another archiver that has the lock by then may be writing others
+            for path in sorted(file.path for one in found.ranges for file in one.files):
+                store.remove(path)
     return _report(address, manifests, found, is_dry_run=False)
 
 
 def _found(store: ArchiveStore, older_than_ms: int, bytes_max: int) -> tuple[list[Manifest], Expiry]:
     manifests = store.manifests()
     if not manifests:
-        raise OperationalFailure(f"there is no archive at {store.root}: it holds no manifest")
+        raise OperationalFailure(f"there is no archive at {store.address}: it holds no manifest")
     before_ms = NO_BOUND if older_than_ms == NO_BOUND else round(time.time() * 1000) - older_than_ms
     return manifests, expiry(manifests, archived_before_ms=before_ms, bytes_max=bytes_max)
 

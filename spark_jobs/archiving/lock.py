@@ -122,7 +122,7 @@ class ArchiveLock:
         while not self._ended.wait(min(RENEWAL_MS, self._lease_ms / 4) / _MS):
             self._renewals += 1
             # one failed renewal is within the lease
-            with suppress(OSError, OperationalFailure):  # the next renewal, or `check`, meets what lasts
+            with suppress(OperationalFailure):  # the next renewal, or `check`, meets what lasts
                 self.check()
                 self._write(self._own())
 
@@ -139,18 +139,18 @@ class ArchiveLock:
         found = []
         for path in self._store.paths(CLAIMS):
             try:
-                found.append(claim_of(json.loads(b"".join(self._store.chunks(path)))))
-            except (OSError, ValueError):
-                continue  # withdrawn meanwhile
+                found.append(claim_of(json.loads(self._store.content(path))))
+            except (FileNotFoundError, ValueError):
+                continue  # withdrawn meanwhile, or not yet a claim
+            except OSError as error:
+                raise OperationalFailure(f"the claim {path} cannot be read: {error}") from error
         return found
 
     def _write(self, claim: Claim) -> None:
-        file = self._store.new_file()
-        file.write(json.dumps(claim.as_document()).encode())
-        file.finish(_path(claim))
+        self._store.put(_path(claim), json.dumps(claim.as_document()).encode())
 
     def _withdraw(self, claim: Claim) -> None:
-        with suppress(OSError):
+        with suppress(OperationalFailure):
             self._store.remove(_path(claim))
 
 

@@ -7,8 +7,7 @@ are complete, checksums while writing.
     batches/TOPIC_ID/PARTITION-FIRST-END.batches                   raw batches
     records/topic=NAME/day=DAY/TOPIC_ID-PARTITION-FIRST-END.parquet  records
 
-The addresses are those of Arrow's file systems: `file:///dir`, `hdfs://host:port/dir`,
-`s3://bucket/dir` (also as `s3a:`). Driver and workers must reach the same directory.
+The addresses are those of `directories.py`. Driver and workers must reach the same directory.
 """
 
 from __future__ import annotations
@@ -16,15 +15,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from uuid import uuid4
 
-from pyarrow import fs
-from pyarrow.lib import ArrowException
-
 from runtime.process import OperationalFailure
-from spark_jobs.archiving.core.manifest import BATCHES, RECORDS, ArchivedFile, Manifest, manifest_of, without_expired
+from spark_jobs.archiving.core.manifest import (
+    BATCHES,
+    RECORDS,
+    UNFINISHED_SUFFIX,
+    ArchivedFile,
+    Manifest,
+    files_of,
+    manifest_of,
+    next_manifest,
+    without_expired,
+)
+from spark_jobs.archiving.directories import Directory, directory_at
 
 MANIFESTS: Final = "manifests"
 UNFINISHED: Final = ".unfinished"
@@ -37,16 +44,12 @@ class HashedFile:
     def __init__(self, store: ArchiveStore) -> None:
         self._store = store
         # A separate directory, so that readers never list incomplete files.
-        self._unfinished = f"{store.root}/{UNFINISHED}/{uuid4().hex}"
-        store.files.create_dir(f"{store.root}/{UNFINISHED}", recursive=True)
-        self._stream = store.files.open_output_stream(self._unfinished)
+        self._unfinished = f"{UNFINISHED}/{uuid4().hex}"
+        self._stream = store.directory.open_writer(self._unfinished)
         self._hash = hashlib.sha256()
         self._bytes = 0
-
-    @property
-    def closed(self) -> bool:
-        """True if the stream is closed, as for Python's files."""
-        return bool(self._stream.closed)
+        self.closed = False
+        """As for Python's files."""
 
     def write(self, data: Any) -> int:
         """Append the bytes; returns their number."""
@@ -61,102 +64,119 @@ class HashedFile:
         return self._bytes
 
     def flush(self) -> None:
-        """Write buffered bytes to the file system."""
-        self._stream.flush()
+        """Do nothing: Arrow's writers flush what `finish` completes."""
 
     def close(self) -> None:
         """Do nothing: Arrow's writers close their file, but here `finish` and `discard` do that."""
 
     def discard(self) -> None:
         """Remove what was written."""
-        self._stream.close()
-        self._store.files.delete_file(self._unfinished)
+        self._end()
+        self._store.directory.remove(self._unfinished)
 
     def finish(self, path: str) -> ArchivedFile:
         """Close the file and move it to `path` in the archive, where it replaces an older one."""
-        self._stream.close()
+        self._end()
         self._store.place(self._unfinished, path)
         return ArchivedFile(path=path, bytes=self._bytes, sha256=self._hash.hexdigest())
 
+    def _end(self) -> None:
+        self.closed = True
+        self._stream.close()
+
 
 class ArchiveStore:
-    """One archive. OperationalFailure from `at` when the address means no directory."""
+    """One archive. Methods raise OperationalFailure when the file system fails, and OSError where
+    they say so.
+    """
 
-    def __init__(self, files: fs.FileSystem, root: str) -> None:
-        self.files = files
-        self.root = root
+    def __init__(self, directory: Directory, address: str) -> None:
+        self.directory = directory
+        self.address = address
 
     @classmethod
     def at(cls, address: str) -> ArchiveStore:
-        """The archive at an address."""
-        try:
-            files, root = fs.FileSystem.from_uri(address.replace("s3a://", "s3://", 1))
-        except (ArrowException, OSError, ValueError) as error:
-            raise OperationalFailure(
-                f"{address!r} is no directory of an archive ({error}); accepted: file:///dir, hdfs://host:port/dir, "
-                "s3a://bucket/dir"
-            ) from error
-        return cls(files, root.rstrip("/"))
+        """The archive at an address. OperationalFailure when the address means no directory."""
+        return cls(directory_at(address), address)
 
     def manifests(self) -> list[Manifest]:
         """All manifests by run, without what retention has let go. Raises OperationalFailure when
         one cannot be read.
         """
         found = []
-        for info in self._listed(MANIFESTS):
-            if not info.path.endswith(".json"):
+        for path in self.paths(MANIFESTS):
+            if not path.endswith(".json"):
                 continue
             try:
-                with self.files.open_input_stream(info.path) as stream:
-                    found.append(manifest_of(json.loads(stream.read())))
+                found.append(manifest_of(json.loads(self.content(path))))
             except (OSError, ValueError) as error:
-                raise OperationalFailure(f"manifest {info.path} cannot be read: {error}") from error
+                raise OperationalFailure(f"manifest {path} cannot be read: {error}") from error
         return without_expired(sorted(found, key=lambda manifest: manifest.run))
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Store the document under its name in one step. Raises OperationalFailure when another
-        archiver has stored one of this number.
+        archiver has stored one of this number: of several, one succeeds.
         """
         path = f"{MANIFESTS}/{manifest.run:08d}.json"
-        if self.size_of(path) is not None:
-            raise OperationalFailure(f"{path} already exists: another archiver writes to this archive")
-        file = HashedFile(self)
-        file.write(json.dumps(manifest.as_document(), indent=1).encode())
-        file.finish(path)
+        data = json.dumps(manifest.as_document(), indent=1).encode()
+        with self._failures():
+            try:
+                self.directory.create(path, data)
+            except FileExistsError as error:
+                # a client repeats a request of which it lost the answer, and meets its own file
+                if self.content(path) != data:
+                    raise OperationalFailure(
+                        f"{path} already exists: another archiver writes to this archive; run it again"
+                    ) from error
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a small file, or replace it, in one step."""
+        with self._failures():
+            self.directory.put(path, data)
 
     def new_file(self) -> HashedFile:
-        """A file to write; it has no name in the archive yet."""
+        """A file to write; it has no name in the archive yet. OSError."""
         return HashedFile(self)
 
     def place(self, unfinished: str, path: str) -> None:
-        """Move a whole file to its name."""
-        target = f"{self.root}/{path}"
-        self.files.create_dir(target.rpartition("/")[0], recursive=True)
-        self.files.move(unfinished, target)
+        """Give a whole file its name. OSError."""
+        self.directory.replace(unfinished, path)
 
     def unnamed(self, named: set[str]) -> list[str]:
         """Files that no manifest names: a run that was killed has left them."""
         found = [path for folder in (UNFINISHED, BATCHES, RECORDS) for path in self.paths(folder)]
-        return [path for path in found if path not in named]
+        unfinished = [path for path in self.paths(MANIFESTS) if path.endswith(UNFINISHED_SUFFIX)]
+        return [path for path in (*found, *unfinished) if path not in named]
+
+    def remove_unnamed(self, manifests: list[Manifest], format_name: str) -> list[Manifest]:
+        """Remove the files that no manifest names; returns the manifests of the archive. The
+        archiver that left them may only be paused. An empty manifest takes the number of its
+        manifest first, so that it cannot name files that are removed here.
+        """
+        unnamed = self.unnamed(files_of(manifests))
+        if any(not path.startswith(f"{UNFINISHED}/") for path in unnamed):
+            fence = next_manifest(manifests, format_name)
+            self.write_manifest(fence)
+            manifests = [*manifests, fence]
+        for path in unnamed:
+            self.remove(path)
+        return manifests
 
     def paths(self, folder: str) -> list[str]:
         """The files of a folder, relative to the archive."""
-        return [info.path.removeprefix(f"{self.root}/") for info in self._listed(folder)]
+        with self._failures():
+            return sorted(self.directory.sizes(folder))
 
     def remove(self, path: str) -> None:
-        """Delete one file."""
-        self.files.delete_file(f"{self.root}/{path}")
-
-    def size_of(self, path: str) -> int | None:
-        """Bytes of a file; None when it is not there."""
-        info = self.files.get_file_info(f"{self.root}/{path}")
-        return info.size if info.type == fs.FileType.File else None
+        """Delete one file, if it is there."""
+        with self._failures(), suppress(FileNotFoundError):
+            self.directory.remove(path)
 
     def file_problem(self, file: ArchivedFile) -> str:
         """The difference between the file and its manifest; empty when there is none. Raises
         OSError.
         """
-        size = self.size_of(file.path)
+        size = self.directory.size(file.path)
         if size is None:
             return "it is missing"
         if size != file.bytes:
@@ -169,7 +189,7 @@ class ArchiveStore:
     @contextmanager
     def opened(self, path: str) -> Iterator[Any]:
         """The file as a readable, seekable file object. OSError."""
-        with self.files.open_input_file(f"{self.root}/{path}") as file:
+        with self.directory.open_reader(path) as file:
             yield file
 
     def chunks(self, path: str) -> Iterator[bytes]:
@@ -178,6 +198,13 @@ class ArchiveStore:
             while data := file.read(READ_BYTES):
                 yield data
 
-    def _listed(self, folder: str) -> list[Any]:
-        selector = fs.FileSelector(f"{self.root}/{folder}", recursive=True, allow_not_found=True)
-        return [info for info in self.files.get_file_info(selector) if info.type == fs.FileType.File]
+    def content(self, path: str) -> bytes:
+        """All bytes of a small file. OSError."""
+        return b"".join(self.chunks(path))
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OperationalFailure(f"the archive {self.address} cannot be used: {error}") from error

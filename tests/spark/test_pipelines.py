@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from deploy import jar_sets
-from deploy.document_store import DocumentStore
+from deploy.stores.document_store import DocumentStore
 from spark_jobs.connector.topic_frames import TopicSource, records_of
 from spark_jobs.pipelines import files_to_topic, follow_topics, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline

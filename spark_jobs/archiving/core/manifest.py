@@ -12,8 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+UNFINISHED_SUFFIX: Final = ".unfinished"
+"""Ends the name of a small file while it is written."""
 BATCHES, RECORDS = "batches", "records"
 FORMATS = (BATCHES, RECORDS)
 
@@ -129,6 +131,19 @@ class Manifest:
     def as_document(self) -> dict[str, Any]:
         """The JSON form."""
         return asdict(self)
+
+
+def next_manifest(manifests: Sequence[Manifest], format_name: str, *, started_at_ms: int = 0) -> Manifest:
+    """An empty manifest with the number of the next run."""
+    return Manifest(
+        run=max((manifest.run for manifest in manifests), default=0) + 1,
+        format=format_name,
+        started_at_ms=started_at_ms,
+        cluster_id=manifests[-1].cluster_id if manifests else "",
+        topics=(),
+        ranges=(),
+        holes=(),
+    )
 
 
 def manifest_of(document: Any) -> Manifest:

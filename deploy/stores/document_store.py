@@ -17,7 +17,7 @@ from deploy import jar_sets, parts
 from deploy.ports import LOOPBACK
 from runtime.children import Child
 
-SOURCE: Final = Path(__file__).resolve().parent / "java" / "DocumentStore.java"
+SOURCE: Final = Path(__file__).resolve().parent.parent / "java" / "DocumentStore.java"
 PROBE_TIMEOUT_S: Final = 2.0
 _OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

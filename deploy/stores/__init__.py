@@ -1,0 +1,1 @@
+"""Servers of other projects that keep files, documents and jobs, as child processes for tests."""

@@ -99,7 +99,12 @@ def with_command_config(command: Command) -> Command:
 
 
 def add_command_config(app: typer.Typer) -> None:
-    """Give the option to every command of a group, and of the groups below it."""
+    """Give the option to every command of a group, and of the groups below it, and to a group that
+    is a command itself.
+    """
+    own = app.registered_callback
+    if own is not None and own.callback is not None and app.info.invoke_without_command is True:
+        own.callback = with_command_config(own.callback)
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = with_command_config(command.callback)

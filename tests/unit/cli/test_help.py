@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from cli.main import WITHOUT_COMMAND_CONFIG
 from runtime import compiled
 from tests.support.embedded.commands import app
 from wire.client.connection import installed_version
@@ -22,7 +23,7 @@ def _commands(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in getattr(node, "commands", {}).items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path}{name} ")
-        else:
+        if getattr(command, "invoke_without_command", True):
             yield f"{path}{name}", command
 
 
@@ -35,6 +36,11 @@ def test_a_command_has_an_example_and_speaks_json(name: str) -> None:
     assert f"Example: antipode {name}" in command.help
     if name not in (*DAEMONS, *SHOWN_LIVE):
         assert "--output" in [option for parameter in command.params for option in parameter.opts]
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT_COMMAND_CONFIG))
+def test_a_command_takes_the_credentials_of_a_file(name: str) -> None:
+    assert "--command-config" in [option for parameter in COMMANDS[name].params for option in parameter.opts]
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -53,7 +53,7 @@ from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.znodes.documents import MalformedZnode
 
 COMMANDS_QUEUED_MAX = 1000
-RAISES_STORED_AFTER_S = 10.0
+RAISES_STORED_AFTER_S = 5.0
 """Time (s) from a raise of leader epochs until its partitions' states are stored: first come the
 writers that waited for the raise, and their clients, which ask for the new leaders.
 """

@@ -72,6 +72,8 @@ MODULES: Final = (
     "wire.protocol.streams.receive_mark",
     "broker.replication.purgatory",
     "broker.replication.replica_figures",
+    "broker.replication.role_changes",
+    "broker.replication.role_lines",
     "broker.replication.tracked_sessions",
     "wire.control.partition_columns",
 )

@@ -10,63 +10,28 @@ import asyncio
 from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
-from msgspec import Struct
 
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.metadata.core.access import read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_difference import ImageChange
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metrics import BrokerMetrics
-from broker.replication.core.partition import LeadershipChange, Partition
-from broker.replication.core.wake_ups import Change
+from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import TURN_MS_MAX, HostedPartitions
+from broker.replication.role_changes import RoleChanges
 from broker.replication.role_lines import RoleLines
 from broker.replication.standbys import Standbys
+from broker.replication.topic_roles import TopicRole, role_of_topic
 from broker.settings.config import BrokerSettings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.logs import get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
-from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import CONSUMER
-from wire.rules.links import SyncPolicy, sync_policy
 from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
 state_change = state_change_logger()
-
-
-class TopicRole(Struct, frozen=True, kw_only=True):
-    """This broker's part for a topic in one image, the same for each of its partitions."""
-
-    link: LinkRecord | None
-    role: LinkRole
-    write_error: ErrorCode
-    read_error: ErrorCode
-    has_standby_terms: bool
-    """True if leaders may have to wait for a standby, on the terms of `Standbys.terms`."""
-
-    def write_error_at(self, leader_epoch: int) -> ErrorCode:
-        """The error for a write, by the link's role. Nothing is written under a leader epoch that
-        the former active site may have used.
-        """
-        if self.link is not None and leader_epoch < self.link.leader_epoch_floor:
-            return ErrorCode.not_leader_or_follower
-        return self.write_error
-
-
-def role_of_topic(image: ClusterImage, topic: str) -> TopicRole:
-    """The part of this broker for the topic."""
-    link = image.link_of(topic)
-    return TopicRole(
-        link=link,
-        role=image.role_in(link),
-        write_error=write_error(image, topic),
-        read_error=read_error(image, topic, replica_id=CONSUMER),
-        has_standby_terms=link is not None and sync_policy(link) is not SyncPolicy.NONE,
-    )
 
 
 class AssignedReplicas:
@@ -83,6 +48,7 @@ class AssignedReplicas:
         self._clock = partitions.clock
         self._logs = partitions.logs
         self._role_lines = RoleLines()
+        self._role_changes = RoleChanges(partitions, standbys, self._role_lines)
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
 
     async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
@@ -258,35 +224,7 @@ class AssignedReplicas:
         return hosted
 
     def _change_role(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole) -> None:
-        link, state = topic.link, hosted.state
-        was_writable = state.is_leader and hosted.write_error is ErrorCode.none
-        former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
-        had_hold = state.hold is not None
-        # terms before effects: the hold must exist before the high watermark can move. Each
-        # partition asks for its terms, because the arbiter may mark the link in between.
-        terms = self._standbys.terms(link, topic.role) if topic.has_standby_terms else None
-        change, effects = state.change(partition, now_ms=now_ms, terms=terms)
-        if change is LeadershipChange.STALE:
-            return
-        if had_hold or state.hold is not None:
-            self._standbys.note(hosted)
-        hosted.write_error = topic.write_error_at(state.leader_epoch)
-        hosted.read_error = topic.read_error
-        if effects:
-            self._partitions.act(hosted, effects)
-        # a passive leader follows the source: it too must drop epochs without records
-        if change is LeadershipChange.BECAME_FOLLOWER or topic.role is LinkRole.PASSIVE:
-            hosted.begin_following()
-        is_writable = state.is_leader and hosted.write_error is ErrorCode.none
-        if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
-            hosted.begin_writing(link, now_ms=now_ms)
-        # after the roles: requests that wake up must read the new errors
-        if hosted.read_error is not former_read_error:
-            self._partitions.changed(hosted, Change.READ_PERMISSION)
-        if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
-            self._role_lines.add(hosted, partition, topic.role)
-            if is_writable is not was_writable:
-                self._partitions.changed(hosted, Change.LEADERSHIP)
+        self._role_changes.change(hosted, partition, topic)
 
     def apply_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         """Apply the controller's answer about one partition, before the image with the same content

@@ -7,7 +7,6 @@ would take longer than the changes.
 
 from __future__ import annotations
 
-from broker.metadata.core.cluster_image import LinkRole
 from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.hosted_partition import HostedPartition
 from runtime.logs import STATE_CHANGE, LogLines
@@ -18,9 +17,9 @@ class RoleLines:
 
     def __init__(self) -> None:
         self._lines = LogLines(STATE_CHANGE, "partitions")
-        self._ends: dict[tuple[str, int, int, LinkRole], dict[int, int]] = {}
+        self._ends: dict[tuple[str, int, int, str], dict[int, int]] = {}
 
-    def add(self, hosted: HostedPartition, partition: PartitionImage, role: LinkRole) -> None:
+    def add(self, hosted: HostedPartition, partition: PartitionImage, role: str) -> None:
         """The partition has this leader and role; its log ends where it ends at this moment."""
         group = hosted.topic, partition.leader, partition.leader_epoch, role
         self._ends.setdefault(group, {})[hosted.index] = hosted.log.log_end_offset
@@ -32,7 +31,7 @@ class RoleLines:
                 topic=topic,
                 leader=leader,
                 leader_epoch=leader_epoch,
-                role=role.value,
+                role=role,
                 partitions=list(ends),
                 log_end_offsets=list(ends.values()),
             )

@@ -46,7 +46,9 @@ class HangingTransactions:
         if not after.links:
             return
         for hosted in self._replicas:
-            if hosted.key not in self._ending and _left_open(hosted, after):
+            # of thousands of partitions few have a transaction
+            has_open = hosted.log.producers.has_open_transactions
+            if has_open and hosted.key not in self._ending and _left_open(hosted, after):
                 work = until_done("hanging transactions", partial(self._end_all, hosted, after))
                 task = asyncio.get_running_loop().create_task(work)
                 self._ending[hosted.key] = task

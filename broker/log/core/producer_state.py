@@ -95,6 +95,11 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.epoch == producer_epoch and producer.transaction_first_offset >= 0
 
+    @property
+    def has_open_transactions(self) -> bool:
+        """True if a transaction of a producer is open here."""
+        return bool(self._ongoing)
+
     def open_transactions(self) -> list[SnapshotEntry]:
         """Producers with an open transaction."""
         return [snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]

@@ -85,7 +85,9 @@ class ReplicaFetchers:
             wanted: Wanted = {}
             for topic in change.changed:
                 for hosted in self._hosted(topic.name, topic.partitions):
-                    self._reassign(hosted, wanted)
+                    # a site with one broker follows none of its thousands of partitions
+                    if hosted.state.is_follower or hosted.key in self._followed:
+                        self._reassign(hosted, wanted)
             self._follow(wanted)
         if before.brokers is not after.brokers:
             await self._end_gone(after)

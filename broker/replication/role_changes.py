@@ -1,0 +1,68 @@
+"""Gives the replicas here the roles that images name. A move of a link changes thousands of roles
+while writers wait, so this runs compiled.
+
+Caller: `assigned_replicas.py`.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import LinkRole
+from broker.metadata.core.topic_images import PartitionImage
+from broker.replication.core.partition import LeadershipChange
+from broker.replication.core.wake_ups import Change
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import HostedPartitions
+from broker.replication.role_lines import RoleLines
+from broker.replication.standbys import Standbys
+from broker.replication.topic_roles import TopicRole
+
+
+class RoleChanges:
+    """Changes the role of one replica at a time."""
+
+    def __init__(self, partitions: HostedPartitions, standbys: Standbys, lines: RoleLines) -> None:
+        """`lines` gets each change of a leader or a role."""
+        self._partitions = partitions
+        self._standbys = standbys
+        self._lines = lines
+        # Python 3.11 calls a function for each look at a member of an enumeration
+        self._no_error = ErrorCode.none
+        self._passive = LinkRole.PASSIVE
+        self._stale = LeadershipChange.STALE
+        self._unchanged = LeadershipChange.UNCHANGED
+        self._became_leader = LeadershipChange.BECAME_LEADER
+        self._became_follower = LeadershipChange.BECAME_FOLLOWER
+
+    def change(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole) -> None:
+        """The replica gets the controller's decision and the topic's role."""
+        link, state, partitions = topic.link, hosted.state, self._partitions
+        was_writable = state.is_leader and hosted.write_error is self._no_error
+        former_read_error, now_ms = hosted.read_error, partitions.clock.monotonic_ms()
+        had_hold = state.hold is not None
+        # terms before effects: the hold must exist before the high watermark can move. Each
+        # partition asks for its terms, because the arbiter may mark the link in between.
+        terms = self._standbys.terms(link, topic.role) if topic.has_standby_terms else None
+        change, effects = state.change(partition, now_ms=now_ms, terms=terms)
+        if change is self._stale:
+            return
+        if had_hold or state.hold is not None:
+            self._standbys.note(hosted)
+        hosted.write_error = topic.write_error_at(state.leader_epoch)
+        hosted.read_error = topic.read_error
+        if effects:
+            partitions.act(hosted, effects)
+        # a passive leader follows the source: it too must drop epochs without records
+        if change is self._became_follower or topic.role is self._passive:
+            hosted.begin_following()
+        is_writable = state.is_leader and hosted.write_error is self._no_error
+        if is_writable and (change is self._became_leader or not was_writable):
+            hosted.begin_writing(link, now_ms=now_ms)
+        # after the roles: requests that wake up must read the new errors
+        if hosted.read_error is not former_read_error:
+            partitions.changed(hosted, Change.READ_PERMISSION)
+        if change is not self._unchanged or is_writable is not was_writable:
+            self._lines.add(hosted, partition, topic.role_name)
+            if is_writable is not was_writable:
+                partitions.changed(hosted, Change.LEADERSHIP)

@@ -17,7 +17,7 @@ from functools import partial
 from pyspark.sql import Row, SparkSession
 
 from runtime.process import OperationalFailure
-from spark_jobs.pipelines.catalogue import submitted, topic_parser
+from spark_jobs.pipelines.catalogue import at_least, submitted, topic_parser
 from spark_jobs.pipelines.core.record_list import RECORDS_MAX, RecordList
 from spark_jobs.pipelines.producers import idempotent_producer
 
@@ -29,8 +29,10 @@ def parser() -> argparse.ArgumentParser:
     found = topic_parser("Write the lines of text files to a topic.")
     found.add_argument("--from", dest="source", required=True, help="files or directories, in any Hadoop file system")
     found.add_argument("--topic", required=True, help="the topic")
-    found.add_argument("--list-bytes", type=int, default=1 << 20, help="bytes that a task sends at a time")
-    found.add_argument("--list-records", type=int, default=RECORDS_MAX, help="lines that a task sends at a time")
+    found.add_argument("--list-bytes", type=at_least(1), default=1 << 20, help="bytes that a task sends at a time")
+    found.add_argument(
+        "--list-records", type=at_least(1), default=RECORDS_MAX, help="lines that a task sends at a time"
+    )
     return found
 
 

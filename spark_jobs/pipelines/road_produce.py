@@ -16,7 +16,7 @@ import time
 from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
-from spark_jobs.pipelines.catalogue import submitted, topic_parser
+from spark_jobs.pipelines.catalogue import at_least, submitted, topic_parser
 from spark_jobs.pipelines.core.road_records import DEVICE, SERVER, road_records
 from spark_jobs.pipelines.producers import idempotent_producer
 
@@ -29,9 +29,9 @@ def parser() -> argparse.ArgumentParser:
     found = topic_parser("Write generated records of road checkpoints to a topic.")
     found.add_argument("--topic", default="road-data", help="the data topic")
     found.add_argument("--route", choices=(DEVICE, SERVER), default=DEVICE, help="who sends")
-    found.add_argument("--count", type=int, default=1_000, help="how many records")
-    found.add_argument("--bad-every", type=int, default=0, help="every N-th record is a bad one; 0: none is")
-    found.add_argument("--first", type=int, default=0, help="number of the first record, which its plate has")
+    found.add_argument("--count", type=at_least(1), default=1_000, help="how many records")
+    found.add_argument("--bad-every", type=at_least(0), default=0, help="every N-th record is a bad one; 0: none is")
+    found.add_argument("--first", type=at_least(0), default=0, help="number of the first record, which its plate has")
     return found
 
 

@@ -19,7 +19,7 @@ from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends,
 from tests.support.embedded.site_access import SECURED, add_user, command, quotas, set_quota, users
 from tests.support.eventually import eventually_sync
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 async def cluster_id(sites: EmbeddedSites, site: str) -> str:

@@ -53,9 +53,10 @@ from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.znodes.documents import MalformedZnode
 
 COMMANDS_QUEUED_MAX = 1000
-RAISES_STORED_AFTER_S = 5.0
-"""Time (s) from a raise of leader epochs until its partitions' states are stored: first come the
-writers that waited for the raise, and their clients, which ask for the new leaders.
+RAISES_STORED_AFTER_S = 2.0
+RAISES_STORED_AFTER_EACH_S = 0.0005
+"""Time (s) from a raise of leader epochs until its partitions' states are stored, and more for each
+partition of the site: first come the writers that waited, and their clients' questions.
 """
 RAISED_PER_WRITE_MAX = 500
 RAISED_PAUSE_S = 0.05
@@ -367,7 +368,7 @@ class ActiveController:
         while True:
             async with self._has_changed:
                 await self._has_changed.wait_for(lambda: bool(self.cluster.raises))
-            await asyncio.sleep(RAISES_STORED_AFTER_S)
+            await asyncio.sleep(RAISES_STORED_AFTER_S + len(self.cluster.leaderships) * RAISES_STORED_AFTER_EACH_S)
             has_stored = True
             while has_stored:  # without a fact, the rest of a raise waits for a topic in quarantine
                 has_stored = bool((await self.submit(ask.StoreRaised(count_max=RAISED_PER_WRITE_MAX))).facts)

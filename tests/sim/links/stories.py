@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from controller.event_loop import RAISES_STORED_AFTER_S
 from tests.sim.links.faults import LinkFaults, Pairs
 from tests.sim.links.ledger import LinkLedger, has_batch
 from tests.sim.links.operator import Operator
@@ -29,9 +28,9 @@ PROMOTED_S_MAX: Final = 25.0
 """How long a story waits for a promotion, which may be refused."""
 IN_FLIGHT_S: Final = 0.0015
 """The leader's appended records are on their way to its follower at that time."""
-RAISED_S: Final = RAISES_STORED_AFTER_S
+RAISED_S: Final = 2.0
 """For this time a raise of leader epochs is in force before the states of partitions have it."""
-STORED_S_MAX: Final = RAISED_S + 2.0
+STORED_S_MAX: Final = 4.0
 """After this the states of partitions have the raised leader epochs."""
 
 

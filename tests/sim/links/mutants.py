@@ -289,7 +289,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "a raise of leader epochs ends before the states of its partitions are stored",
-            "known_seed": 38,
+            "known_seed": 138,
             "owner": epoch_raises,
             "name": "store_some",
             "substitute": _ends_at_once,

@@ -170,7 +170,7 @@ def quarantine_use(cuts: TruncatedRecords, *, node_id: int, now_ms: int) -> pb.Q
     )
 
 
-def sizes(partitions: HostedPartitions) -> dict[PartitionKey, tuple[int, int, int]]:
+def sizes(partitions: Iterable[HostedPartition]) -> dict[PartitionKey, tuple[int, int, int]]:
     """Size, start and end offset by partition, for the metrics (called from their thread)."""
     return {
         hosted.key: (hosted.log.size_bytes, hosted.log.log_start_offset, hosted.log.log_end_offset)
@@ -178,30 +178,30 @@ def sizes(partitions: HostedPartitions) -> dict[PartitionKey, tuple[int, int, in
     }
 
 
-def under_replicated_count(partitions: HostedPartitions) -> int:
+def under_replicated_count(partitions: Iterable[HostedPartition]) -> int:
     """Partitions led here whose ISR is smaller than their replicas."""
     return sum(
         1 for hosted in partitions if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas)
     )
 
 
-def under_min_isr_count(partitions: HostedPartitions) -> int:
+def under_min_isr_count(partitions: Iterable[HostedPartition]) -> int:
     """Partitions led here that refuse acks=all: fewer replicas in sync than
     min.insync.replicas.
     """
     return sum(1 for hosted in partitions if hosted.state.is_leader and hosted.state.spare_in_sync < 0)
 
 
-def at_min_isr_count(partitions: HostedPartitions) -> int:
+def at_min_isr_count(partitions: Iterable[HostedPartition]) -> int:
     """Partitions led here that would refuse acks=all if one more replica were lost."""
     return sum(1 for hosted in partitions if hosted.state.is_leader and hosted.state.spare_in_sync == 0)
 
 
-def leader_count(partitions: HostedPartitions) -> int:
+def leader_count(partitions: Iterable[HostedPartition]) -> int:
     """Partitions led here."""
     return sum(1 for hosted in partitions if hosted.state.is_leader)
 
 
-def follower_lags(partitions: HostedPartitions) -> dict[PartitionKey, int]:
+def follower_lags(partitions: Iterable[HostedPartition]) -> dict[PartitionKey, int]:
     """Records that each follower here lacks, for the metrics (called from their thread)."""
     return {hosted.key: hosted.leader_lag for hosted in partitions if hosted.state.is_follower}

@@ -24,6 +24,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.replication.core.partition import Partition
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.following.follower_append import apply_answer
 from broker.replication.hosted_partition import HostedPartition
@@ -188,11 +189,20 @@ async def test_a_consumer_at_a_follower_gets_the_records_below_its_new_high_wate
 async def test_a_follower_that_waits_without_a_new_partition_is_answered_when_it_gets_records(leader: Leader) -> None:
     session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=0, follower=OTHER)
     wanted = FetchPartitionState(topic="older", partition=0, fetch_offset=0, partition_max_bytes=100)
-    older: Any = SimpleNamespace(key=("older", 0))
+    hosted = await leader.hear()
+    older = HostedPartition(
+        topic="older",
+        topic_id=bytes(16),
+        index=0,
+        log=hosted.log,
+        state=Partition(node_id=OWN, log_end_offset=0),
+        config=hosted.config,
+        metrics=hosted.metrics,
+    )
     leader.replicas.purgatory.sessions.watch(session, wanted, older)
     following = Waiting()
     leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
-    leader.replicas.append(await leader.hear(), batch(), acks=-1)
+    leader.replicas.append(hosted, batch(), acks=-1)
     await turn()
     assert following.received == [0]
 

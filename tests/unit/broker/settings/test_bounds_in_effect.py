@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSes
 from broker.replication.core.partition import Partition
 from broker.replication.following.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import path_of
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.loading import load_broker_settings
@@ -127,6 +130,17 @@ async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tm
     assert kept == {"none": 0, "one": 1}
 
 
+class ShortWaits:
+    """Replicas with another way to wait: the compiled purgatory has none."""
+
+    def __init__(self, replicas: Replicas, wait: Callable[..., Any]) -> None:
+        self._replicas = replicas
+        self.purgatory = SimpleNamespace(wait=wait, forget=replicas.purgatory.forget)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
 async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_the_file_says(
     tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -150,9 +164,9 @@ async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_t
         allowed_ms.append(timeout_ms)
         return wait(waiter, operation, keys=keys, timeout_ms=1)
 
-    monkeypatch.setattr(replicas.purgatory, "wait", shortened)
     coordinator: Any = broker.coordination.groups if topic == OFFSETS_TOPIC else broker.coordination.transactions
     internal: InternalLog = coordinator._log
+    monkeypatch.setattr(internal, "_replicas", ShortWaits(replicas, shortened))
     committed = internal.append(0, batch([b"v"], timestamp_ms=NOW_MS))
     assert committed is not None
     with pytest.raises(PartitionFailure) as failure:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
-
 from cli.embedding.site_layout import (
     LinkLayout,
     SiteLayout,
 )
-from dr.links.administration import LinkSpec, SiteAddresses, check_link, make_link
+from dr.links.administration import LinkSpec, SiteAddresses, check_link, make_link, stored_link
 from dr.links.core.link_preflight import Outcome
 from dr.sites.channels import Channels
-from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
+from dr.sites.site_client import SiteClient, SiteUnreachable
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -61,7 +59,7 @@ async def _ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
             for site in (link.source, link.target)
         )
         spec = _link_spec(link, filters)
-        stored = await _stored_link(link.name, target)
+        stored = await stored_link(link.name, target)
         if stored is None:
             for site in (link.source, link.target):
                 await _until_registered(site)
@@ -104,15 +102,6 @@ async def _create_link(spec: LinkSpec, *, source: SiteClient, target: SiteClient
             if any(check.check == "arbiter" and check.outcome is Outcome.REFUSED for check in checked.checks):
                 raise OperationalFailure("; ".join(checked.problems))
     await make_link(checked, source=source, target=target)
-
-
-async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
-    try:
-        return (await client.describe_link(name, is_brief=True)).record
-    except SiteRefused as refused:
-        if refused.code is grpc.StatusCode.NOT_FOUND:
-            return None
-        raise
 
 
 def _link_spec(link: LinkLayout, filters: LinkFilters) -> LinkSpec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import grpc
 from msgspec import Struct
 
 from dr.links.core.link_preflight import LinkCheck, judged, refusals
@@ -265,6 +266,16 @@ async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAt
             return LinkAtSite(site=client.name, problem=str(failure))
 
     return list(await asyncio.gather(*(ask(client) for client in clients)))
+
+
+async def stored_link(name: str, client: SiteClient) -> LinkRecord | None:
+    """The link as the site has it; None if the site has no such link."""
+    try:
+        return (await client.describe_link(name, is_brief=True)).record
+    except SiteRefused as refused:
+        if refused.code is grpc.StatusCode.NOT_FOUND:
+            return None
+        raise
 
 
 def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:

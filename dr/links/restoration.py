@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import grpc
-
-from dr.links.administration import CheckedLink, describe_link, governing_record
+from dr.links.administration import CheckedLink, describe_link, governing_record, stored_link
 from dr.links.core.link_preflight import judged, refusals
 from dr.links.link_preflight import ask_mirror, preflight
 from dr.sites.core.link_checks import pair_problems
-from dr.sites.site_client import SiteClient, SiteRefused
+from dr.sites.site_client import SiteClient
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord
@@ -43,7 +41,7 @@ async def check_restoration(
     checks = judged("role", _role_problems(record, at=at), otherwise=f"{kept.name} is active in epoch {record.epoch}")
     if refusals(checks):
         return CheckedLink(record=record, checks=checks)
-    stored = await _stored(name, lost)
+    stored = await stored_link(name, lost)
     # A repeated command finds what the call stored whose answer was lost.
     problems: list[str] = []
     if stored is not None and stored != record:
@@ -67,16 +65,6 @@ def _role_problems(record: LinkRecord, *, at: str) -> list[str]:
     other = other_site(record, at)
     command = f"antipode failover {record.name} --to {other}"
     return [f"{at} is the active site, and would be active without records: promote {other} first ({command})"]
-
-
-async def _stored(name: str, lost: SiteClient) -> LinkRecord | None:
-    """The link as the site has it; None if it has no such link."""
-    try:
-        return (await lost.describe_link(name, is_brief=True)).record
-    except SiteRefused as refused:
-        if refused.code is grpc.StatusCode.NOT_FOUND:
-            return None
-        raise
 
 
 async def restore_link(checked: CheckedLink, lost: SiteClient) -> LinkRecord:

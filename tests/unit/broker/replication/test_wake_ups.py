@@ -24,7 +24,6 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
-from broker.replication.core.partition import Partition
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.following.follower_append import apply_answer
 from broker.replication.hosted_partition import HostedPartition
@@ -186,22 +185,22 @@ async def test_a_consumer_at_a_follower_gets_the_records_below_its_new_high_wate
     assert waiting.received == [len(records)]
 
 
-async def test_a_follower_that_waits_without_a_new_partition_is_answered_when_it_gets_records(leader: Leader) -> None:
+def waiting_follower(leader: Leader, hosted: HostedPartition) -> tuple[FetchSession, Waiting]:
+    """The session of a follower that has everything of this partition, and its fetch that waits."""
     session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=0, follower=OTHER)
-    wanted = FetchPartitionState(topic="older", partition=0, fetch_offset=0, partition_max_bytes=100)
+    wanted = FetchPartitionState(topic=hosted.topic, partition=0, fetch_offset=0, partition_max_bytes=100)
+    session.ask([wanted], ())
+    session.settle(wanted.key)
+    leader.replicas.purgatory.sessions.watch(session, wanted, hosted)
+    waiting = Waiting()
+    leader.replicas.purgatory.wait(waiting, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
+    return session, waiting
+
+
+async def test_a_follower_that_waits_without_a_new_partition_is_answered_when_it_gets_records(leader: Leader) -> None:
     hosted = await leader.hear()
-    older = HostedPartition(
-        topic="older",
-        topic_id=bytes(16),
-        index=0,
-        log=hosted.log,
-        state=Partition(node_id=OWN, log_end_offset=0),
-        config=hosted.config,
-        metrics=hosted.metrics,
-    )
-    leader.replicas.purgatory.sessions.watch(session, wanted, older)
-    following = Waiting()
-    leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
+    own = {"log": hosted.log, "state": hosted.state, "config": hosted.config, "metrics": hosted.metrics}
+    _, following = waiting_follower(leader, HostedPartition(topic="older", topic_id=bytes(16), index=0, **own))
     leader.replicas.append(hosted, batch(), acks=-1)
     await turn()
     assert following.received == [0]
@@ -216,11 +215,7 @@ async def test_a_deletion_no_longer_waits_for_a_replica_that_is_moved_away(leade
     hosted = await leader.hear(replicas=(OWN, OTHER, THIRD), isr=(OWN, OTHER))
     leader.replicas.append(hosted, batch([b"1", b"2"]), acks=1)
     leader.follower_fetches_to(hosted, OTHER, 2, log_start_offset=0)
-    doors: Any = SimpleNamespace(
-        replicas=leader.replicas,
-        logs=leader.logs,
-        cluster=leader.cluster,
-    )
+    doors: Any = SimpleNamespace(replicas=leader.replicas, logs=leader.logs, cluster=leader.cluster)
     context = RequestContext(
         api_key=21, api_version=2, correlation_id=0, client_id=None, listener="CLIENT", client_address=""
     )
@@ -238,13 +233,8 @@ async def test_a_deletion_no_longer_waits_for_a_replica_that_is_moved_away(leade
 async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(leader: Leader) -> None:
     hosted = await leader.hear(links=(link(active_site="b"),))
     leader.follower_fetches_to(hosted, OTHER, 0, log_start_offset=0)
-    session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=0, follower=OTHER)
-    wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)
-    session.ask([wanted], ())
-    session.settle(wanted.key)
-    leader.replicas.purgatory.sessions.watch(session, wanted, hosted)
-    following, producing = Waiting(), Waiting()
-    leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
+    session, following = waiting_follower(leader, hosted)
+    producing = Waiting()
     leader.replicas.purgatory.wait(producing, DelayedOperation.PRODUCE, keys=[KEY], timeout_ms=LONG_MS)
     sent = PartitionToMirror(0, 100, 100, 100, 1, None)
     append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
@@ -252,7 +242,7 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     await turn()
     assert following.received
     assert producing.received
-    assert list(session.unsettled) == [wanted.key]
+    assert list(session.unsettled) == [("t", 0)]
 
 
 async def test_a_consumer_is_directed_to_the_other_site(leader: Leader) -> None:

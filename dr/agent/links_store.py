@@ -278,7 +278,9 @@ class LinksStore:
         """
         mark = link_znodes.vow_path(link, holder.node)
         async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, BadVersionError, NodeExistsError), initial_ms=10, budget_ms=WRITE_BUDGET_MS
+            retry_on=(*DISCONNECTED, BadVersionError, NodeExistsError, NoNodeError),
+            initial_ms=10,
+            budget_ms=WRITE_BUDGET_MS,
         ):
             with attempt:
                 stored, version = await self.get(link)
@@ -290,6 +292,9 @@ class LinksStore:
                 if await self._zookeeper.exists(mark) is None:
                     await self._zookeeper.ensure_path(link_znodes.vows_path(link))
                     steps.append(CreateNode(path=mark))
+                else:
+                    # The new zxid shows the other agents of this site that the vow is a new one.
+                    steps.append(SetNode(path=mark, value=b""))
                 await self._zookeeper.transaction(steps)
 
     async def release_vow(self, link: str, holder: Holder) -> None:
@@ -297,12 +302,16 @@ class LinksStore:
         with contextlib.suppress(NoNodeError):
             await self._zookeeper.delete(link_znodes.vow_path(link, holder.node))
 
-    async def vows(self, link: str) -> list[str]:
-        """The brokers that may hold permits by this site's vow."""
+    async def vows(self, link: str) -> dict[str, int]:
+        """The brokers that may hold permits by this site's vow, each with the zxid of its last
+        grant.
+        """
         try:
-            return await self._zookeeper.children(link_znodes.vows_path(link))
+            nodes = await self._zookeeper.children(link_znodes.vows_path(link))
         except NoNodeError:
-            return []
+            return {}
+        stats = {node: await self._zookeeper.exists(link_znodes.vow_path(link, node)) for node in nodes}
+        return {node: stat.mzxid for node, stat in stats.items() if stat is not None}
 
     async def forget_vows(self, link: str) -> None:
         """Remove all vows: no permit by a vow of this site is valid."""

@@ -20,6 +20,7 @@ Invariants (the tests' names carry the letters):
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -80,6 +81,26 @@ def run_out_at_ms(*, closed_at_ms: float, wait_ms: int) -> float:
 def may_vow(record: LinkRecord, *, epoch: int, asking_site: str) -> bool:
     """True if a standby with this record may promise that it is not promoted over the epoch."""
     return bool(record.lease_ms) and record.epoch == epoch and record.active_site == asking_site
+
+
+class VowTimes:
+    """The times at which one agent of a standby has first seen the vows of its site for one link."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def observe(self, vows: Mapping[str, int], *, now_ms: float) -> float | None:
+        """Return the time since which no vow of the site can have renewed a permit; None if there
+        is no vow. `vows` are all of them: of each broker that has one, the number of its last grant
+        (a zxid); `now_ms` was read after the answer.
+        """
+        # A grant is seen when it is made or later, so a wait from then can only be too long.
+        before = self._seen
+        self._seen = {
+            broker: before[broker] if broker in before and before[broker][0] == grant else (grant, now_ms)
+            for broker, grant in vows.items()
+        }
+        return max((since_ms for _, since_ms in self._seen.values()), default=None)
 
 
 class LinkLeaseMachine:
@@ -147,8 +168,9 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
         if not_renewed_since_ms is not None:
-            # Renewals need presence at the arbiter. So the last renewal is at or before the end of
-            # the presence, which may be before the link was closed.
+            # Renewals need presence at the arbiter, or a vow of this site. So the last renewal is at
+            # or before the end of the presence or the last vow, which may be before the link was
+            # closed.
             since_ms = min(since_ms, not_renewed_since_ms)
         left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms
         return self._closed_decision(record, arbiter, left_ms=left_ms if may_be_held_elsewhere else 0)

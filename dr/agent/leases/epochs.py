@@ -65,6 +65,13 @@ class ArbiterEpochs:
             kept.opened_epoch = await self._doors.store.opened(record.name)
         return kept.opened_epoch == record.epoch
 
+    async def look_at_vows(self, kept: KeptLease, record: LinkRecord) -> float | None:
+        """Return the monotonic time since which no vow of this site can have renewed a permit of
+        the other one, as this process saw it; None if there is no vow.
+        """
+        vows = await self._doors.store.vows(record.name)
+        return kept.vows.observe(vows, now_ms=self._doors.clock.monotonic_ms())
+
     async def _decide(self, kept: KeptLease, record: LinkRecord) -> LeaseDecision:
         doors = self._doors
         arbiter = None if kept.arbiter is None else kept.arbiter.record
@@ -72,17 +79,18 @@ class ArbiterEpochs:
         may_be_held, not_renewed_since_ms = False, None
         # The epoch is open, so no permit of an earlier epoch can be valid.
         if arbiter is not None and not arbiter.is_open:
-            has_vows = bool(await doors.store.vows(record.name))
+            vowed_since_ms = await self.look_at_vows(kept, record)
             holders = await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms)
             # A link that has followed this site was held by the brokers of a third one.
             elsewhere = sorted({one.site for one in holders} - {doors.site})
-            may_be_held = has_vows or bool(elsewhere)
-            # A vow of this site may have renewed a permit without the arbiter, so absence at the
-            # arbiter proves nothing.
-            if elsewhere and not has_vows:
-                absences = [await doors.arbiter.absent_since_ms(one, timeout_ms=record.lease_ms) for one in elsewhere]
-                known = [since_ms for since_ms in absences if since_ms is not None]
-                not_renewed_since_ms = max(known) if len(known) == len(absences) else None
+            times = [await doors.arbiter.absent_since_ms(one, timeout_ms=record.lease_ms) for one in elsewhere]
+            # A vow of this site may have renewed a permit without the arbiter, after the end of the
+            # presence there.
+            if vowed_since_ms is not None:
+                times.append(vowed_since_ms)
+            may_be_held = bool(times)
+            known = [since_ms for since_ms in times if since_ms is not None]
+            not_renewed_since_ms = max(known) if known and len(known) == len(times) else None
         return kept.machine.decide(
             record,
             arbiter,

@@ -180,6 +180,9 @@ class LeaseKeeper:
         try:
             if record.active_site != self._doors.site or record.phase != LinkPhase.MIRRORING:
                 await self._release(kept, record, holder)
+                # A failover waits until the last vow has run out, and this process must know since
+                # when that is.
+                await self._epochs.look_at_vows(kept, record)
             else:
                 await self._obtain(kept, record, holder)
         except (ArbiterSilent, *DISCONNECTED, MalformedZnode, LinkUnknown, NoNodeError) as error:

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from dr.agent.arbiter import Arbiter, KeptRecord
-from dr.agent.core.lease import LinkLeaseMachine
+from dr.agent.core.lease import LinkLeaseMachine, VowTimes
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import SiteCache
 from dr.sites.channels import Channels
@@ -61,6 +61,8 @@ class KeptLease(Struct):
     link.
     """
     has_vow: bool = False
+    vows: VowTimes = field(default_factory=VowTimes)
+    """The vows of this site, for brokers of the other one."""
     is_out_of_sync: bool = False
     """True if the arbiter has the mark that this broker acknowledges records that the standby may
     lack.

@@ -194,7 +194,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "known_seed": 121,
             "owner": LinksStore,
             "name": "vows",
-            "substitute": _later_always([]),
+            "substitute": _later_always({}),
         },
         {
             "title": "a record of an older epoch replaces a newer one",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dr.agent.core import lease
-from dr.agent.core.lease import LeaseStep, LinkLeaseMachine
+from dr.agent.core.lease import LeaseStep, LinkLeaseMachine, VowTimes
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
 from wire.rules.links import other_site, supersedes
@@ -52,7 +52,10 @@ class Site:
     cuts: int = 0
     peer_absent: tuple[int, float] | None = None
     """The count of changes and since when, as the site saw it."""
-    vows_given: set[str] = field(default_factory=set)
+    vows_given: dict[str, int] = field(default_factory=dict)
+    """By site, the number of its last vow."""
+    vow_times: VowTimes = field(default_factory=VowTimes)
+    vow_count: int = 0
 
     def clock_ms(self, true_ms: float) -> float:
         """The time that the site's clock shows."""
@@ -138,6 +141,10 @@ class LeaseWorld:
             site.peer_absent = changes, site.clock_ms(self.now_ms)
         return None if site.peer_absent is None else site.peer_absent[1]
 
+    def _see_vows(self, site: Site) -> float | None:
+        """The own clock's time since which the site has given no vow; None if it has given none."""
+        return site.vow_times.observe(site.vows_given, now_ms=site.clock_ms(self.now_ms))
+
     def _look(self, site: Site) -> None:
         peer = self.sites[other_site(site.record, site.name)]
         seen = peer.is_present, peer.presence_changes
@@ -169,6 +176,7 @@ class LeaseWorld:
             self._sent(partial(self._adopt, site, peer.record))
         record = site.record
         if record.active_site != site.name:
+            self._see_vows(site)
             site.permit_until_ms = float("-inf")
             if site.reaches_arbiter:
                 self._sent(lambda: self._released(site))
@@ -206,14 +214,17 @@ class LeaseWorld:
         holders: set[str],
         seen: tuple[bool, int],
     ) -> None:
-        absent_since_ms = self._see_peer(site, seen)
+        absent_since_ms, vowed_since_ms = self._see_peer(site, seen), self._see_vows(site)
+        elsewhere = holders - {site.name}
+        times = [absent_since_ms] * bool(elsewhere) + ([] if vowed_since_ms is None else [vowed_since_ms])
+        known = [since_ms for since_ms in times if since_ms is not None]
         site.machine.observe(held, now_ms=site.clock_ms(self.now_ms))
         decision = site.machine.decide(
             record,
             held,
-            may_be_held_elsewhere=bool((holders | site.vows_given) - {site.name}),
+            may_be_held_elsewhere=bool(times),
             now_ms=site.clock_ms(self.now_ms),
-            not_renewed_since_ms=None if site.vows_given else absent_since_ms,
+            not_renewed_since_ms=max(known) if known and len(known) == len(times) else None,
         )
         if decision.record is not None:
             wanted = decision.record
@@ -240,7 +251,8 @@ class LeaseWorld:
 
     def _vowed(self, site: Site, peer: Site, record: LinkRecord, asked_at_ms: float) -> None:
         if lease.may_vow(peer.record, epoch=record.epoch, asking_site=site.name):
-            peer.vows_given.add(site.name)
+            peer.vow_count += 1
+            peer.vows_given[site.name] = peer.vow_count
             self._sent(lambda: self._grant(site, record, asked_at_ms))
 
     def _grant(self, site: Site, record: LinkRecord, asked_at_ms: float) -> None:

@@ -4,12 +4,13 @@ under clocks that drift and messages that are late; mutants show that each rule 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from dr.agent.core import lease
-from dr.agent.core.lease import LeaseStep, LinkLeaseMachine
+from dr.agent.core.lease import LeaseStep, LinkLeaseMachine, VowTimes
 from tests.unit.dr.agent.core.lease_world import LeaseWorld, TwoWriters
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
@@ -105,6 +106,17 @@ def test_a_standby_vows_for_the_epoch_and_the_site_that_it_knows_and_only_under_
     assert not lease.may_vow(link(lease_ms=0), epoch=2, asking_site="a")
 
 
+def test_the_last_vow_counts_from_when_it_was_first_seen() -> None:
+    vows = VowTimes()
+    assert vows.observe({}, now_ms=1.0) is None
+    assert vows.observe({"a-1": 7}, now_ms=2.0) == 2.0
+    assert vows.observe({"a-1": 7, "a-2": 8}, now_ms=3.0) == 3.0
+    assert vows.observe({"a-1": 7, "a-2": 8}, now_ms=4.0) == 3.0
+    assert vows.observe({"a-1": 9, "a-2": 8}, now_ms=5.0) == 5.0
+    assert vows.observe({"a-2": 8}, now_ms=6.0) == 3.0  # the broker has released its vow
+    assert vows.observe({}, now_ms=7.0) is None
+
+
 def test_two_sites_never_hold_permits_at_one_moment() -> None:
     grants = {"a": 0, "b": 0}
     for seed in SEEDS:
@@ -125,7 +137,12 @@ def _long_absent(self: LinkLeaseMachine, record: Any, arbiter: Any, **given: Any
     return DECIDE(self, record, arbiter, **{**given, "not_renewed_since_ms": long_ago_ms})
 
 
+def _first_vow(self: VowTimes, vows: Mapping[str, int], *, now_ms: float) -> float | None:
+    return OBSERVE(self, dict.fromkeys(vows, 1), now_ms=now_ms)
+
+
 DECIDE = LinkLeaseMachine.decide
+OBSERVE = VowTimes.observe
 MUTANTS = {
     "a promotion that waits for no permit": (LinkLeaseMachine, "decide", _at_once),
     "a wait that is shorter than a permit": (
@@ -139,6 +156,7 @@ MUTANTS = {
         lambda *, asked_at_ms, lease_ms: asked_at_ms + 2 * lease_ms,
     ),
     "a site that is held to be absent for longer than it is": (LinkLeaseMachine, "decide", _long_absent),
+    "a standby that counts from its first vow": (VowTimes, "observe", _first_vow),
     "a standby that vows whatever it knows": (lease, "may_vow", lambda *_, **__: True),
 }
 

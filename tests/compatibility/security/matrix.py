@@ -121,7 +121,8 @@ def _short(text: str) -> str:
     """The first line, without addresses and numbers that differ from run to run."""
     line = next(iter(text.splitlines()), "")
     line = re.sub(r"\[thrd:[^\]]*\]: |127\.0\.0\.1:\d+|\(after [^)]*\)|<[^>]*>|\b\d{4,}\b", "", line)
-    line = re.sub(r"/tmp/\S+|^\[?[\d\-:,. ]+\]? ", "", line)
+    # OpenSSL's errors begin with the id of a thread
+    line = re.sub(r"/tmp/\S+|^\[?[\d\-:,. ]+\]? |\b[0-9A-F]{16}:(?=error:)", "", line)
     return " ".join(line.split())[:160].replace("|", "\\|").replace("<", "&lt;")
 
 

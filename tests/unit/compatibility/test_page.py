@@ -15,6 +15,7 @@ from tests.compatibility.environments import Environment
 from tests.compatibility.matrix import ROWS, is_complete, run_matrix, updated
 from tests.compatibility.page import render
 from tests.compatibility.security.clients import clients
+from tests.compatibility.security.matrix import _short
 from tests.compatibility.security.matrix import render as render_logins
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -133,3 +134,9 @@ def test_the_page_about_logins_was_written_by_a_run() -> None:
     document = json.loads((DOCS / "compatibility-security.json").read_text(encoding="utf-8"))
     assert (DOCS / "compatibility-security.md").read_text(encoding="utf-8") == render_logins(document["rows"])
     assert [row["client"] for row in document["rows"]] == [client.name for client in clients()]
+
+
+def test_an_error_of_openssl_is_the_same_text_in_each_run() -> None:
+    said = "Connection error: {}:error:0A000418:SSL routines:ssl3_read_bytes:tlsv1 alert unknown ca"
+    shown = {_short(said.format(thread)) for thread in ("80FCC4375E7F0000", "807C5E1AA77F0000")}
+    assert shown == {"Connection error: error:0A000418:SSL routines:ssl3_read_bytes:tlsv1 alert unknown ca"}

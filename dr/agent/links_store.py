@@ -259,10 +259,11 @@ class LinksStore:
         found = await self._zookeeper.get_or_none(link_znodes.rehearsal_path(link))
         return None if found is None else link_znodes.decode_rehearsal(link, found[0])
 
-    async def store_rehearsal(self, link: str, rehearsal: LinkRehearsal) -> None:
-        """Store the result of a rehearsal. Raises LinkUnknown."""
-        await self.get(link)
+    async def store_rehearsal(self, link: str, rehearsal: LinkRehearsal) -> LinkRecord:
+        """Store the result of a rehearsal; return the link's record. Raises LinkUnknown."""
+        record, _ = await self.get(link)
         await self._store_beside(link_znodes.rehearsal_path(link), link_znodes.encode(rehearsal))
+        return record
 
     async def _store_beside(self, path: str, payload: bytes) -> None:
         try:

@@ -135,7 +135,7 @@ class LinkDescriptions(Answers):
         return site.DescribeLinkReply(
             protection=protection if is_active else None,
             verification=verification if is_active else None,
-            rehearsal=self._parts.rehearsals.last(stored.name),
+            rehearsal=self._parts.rehearsals.last(stored),
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,

@@ -312,6 +312,8 @@ def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """The conditions that need an operator, one sentence each."""
+    from dr.sites.core.link_checks import lost_link_problem
+
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NO_NODE:
@@ -343,10 +345,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         found += [f"link {link['name']}: {problem}" for problem in link["lease_problems"]]
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"], *link["quarantine_problems"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
-        found += [
-            f"site {site} has no link {link['name']}: if it has lost its data, antipode links restore {link['name']} --at {site}"
-            for site in link.get("lost_at", ())
-        ]
+        found += [lost_link_problem(link["name"], site=site) for site in link.get("lost_at", ())]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites report that they are active in epoch {link['epoch']}")
     return found

@@ -10,6 +10,7 @@ from cli.shared.output import OutputFormat, console, error_console, print_json, 
 from wire.rules.links import (
     SyncPolicy,
     blacklist_of,
+    other_site,
 )
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dr.links.administration import CheckedLink, LinkAtSite
     from wire.control.cluster_pb2 import LinkRecord
+    from wire.control.site_pb2 import LinkStatus
 
 
 def phase_name(record: LinkRecord) -> str:
@@ -86,6 +88,7 @@ def status_document(entry: LinkAtSite) -> dict[str, Any]:
         "link": record_document(entry.status.record),
         "is_confirmed": entry.status.is_confirmed,
         "is_peer_reachable": entry.status.is_peer_reachable,
+        "is_unknown_to_peer": entry.status.is_unknown_to_peer,
         "contested_by": entry.status.contested_by or None,
         "lease": fields_of(entry.status.lease) if entry.status.HasField("lease") else None,
         "mirror_report_age_ms": entry.mirror_report_age_ms,
@@ -112,11 +115,20 @@ def status_row(entry: LinkAtSite) -> Sequence[object]:
         else "yes"
         if entry.status.is_confirmed
         else "no",
-        "answers" if entry.status.is_peer_reachable else "silent",
+        _peer(entry.site, entry.status),
         "; ".join((mirror_sentence(entry.mirror_report_age_ms), *entry.mirror_problems)),
         ",".join(record.topic_whitelist),
         ",".join(blacklist_of(record)),
     )
+
+
+def _peer(site: str, status: LinkStatus) -> str:
+    """What the site knows of the other end of the link."""
+    from dr.sites.core.link_checks import lost_link_problem
+
+    if status.is_unknown_to_peer:
+        return lost_link_problem(status.record.name, site=other_site(status.record, site))
+    return "answers" if status.is_peer_reachable else "silent"
 
 
 def description_document(entry: LinkAtSite) -> dict[str, Any]:

@@ -107,6 +107,11 @@ class PeerWatch:
             return self._leases.has_permit(record)
         return self._confirmed.get(record.name) == record.epoch
 
+    def is_unknown_to_peer(self, record: LinkRecord) -> bool:
+        """True when the peer answers and has no link of this name."""
+        peer = self.peer(other_site(record, self._site))
+        return peer.is_reachable and all(theirs.name != record.name for theirs in peer.view.links)
+
     def note_confirmed(self, link: str, epoch: int) -> None:
         """Note that the operator has confirmed the epoch at every broker."""
         self._confirmed[link] = epoch

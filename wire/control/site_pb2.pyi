@@ -43,20 +43,22 @@ class ListLinksRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkStatus(_message.Message):
-    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms", "contested_by", "lease")
+    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms", "contested_by", "lease", "is_unknown_to_peer")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     IS_PEER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     CONTESTED_BY_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    IS_UNKNOWN_TO_PEER_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
     is_confirmed: bool
     is_peer_reachable: bool
     peer_seen_at_ms: int
     contested_by: str
     lease: LinkLease
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ..., lease: _Optional[_Union[LinkLease, _Mapping]] = ...) -> None: ...
+    is_unknown_to_peer: bool
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ..., lease: _Optional[_Union[LinkLease, _Mapping]] = ..., is_unknown_to_peer: _Optional[bool] = ...) -> None: ...
 
 class LinkLease(_message.Message):
     __slots__ = ("is_arbiter_reachable", "permit_from", "permit_left_ms", "problem", "failover_verdict", "is_out_of_sync")

@@ -109,6 +109,7 @@ class LinkDescriptions(Answers):
                     peer_seen_at_ms=peer.seen_at_ms,
                     contested_by=self._parts.peers.contested.get(record.name, ""),
                     lease=self._lease(record),
+                    is_unknown_to_peer=self._parts.peers.is_unknown_to_peer(record),
                 )
             )
         return site.ListLinksReply(site=self._site, links=statuses)

@@ -172,6 +172,11 @@ def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics:
     return problems
 
 
+def lost_link_problem(link: str, *, site: str) -> str:
+    """The problem of a link that one of its ends does not have, while that site answers."""
+    return f"site {site} has no link {link}: if it has lost its data, antipode links restore {link} --at {site}"
+
+
 def group_warnings(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
     """The other links that carry groups of this one without its topics: if only one of the two
     links is failed over, each of its sites is passive for these groups by one of them.

@@ -14,7 +14,7 @@ from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.peer_watch import PeerWatch
 from dr.proof.core.verification import LinkVerification
 from tests.support.clock import ManualClock
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
 
 
 def record(*, active: str, epoch: int = 2) -> LinkRecord:
@@ -98,6 +98,16 @@ async def test_a_site_that_a_failover_truncates_is_confirmed_after_the_account(m
     accounts[own.epoch] = "{}"
     await watch._compare(own, own)
     assert confirmed == [own.epoch]
+
+
+def test_a_link_that_the_peer_lacks_is_unknown_to_it_while_it_answers() -> None:
+    watch, own = watch_at_a(), record(active="a")
+    assert not watch.is_unknown_to_peer(own), "a peer that has not answered may have the link"
+    peer = watch.peer("b")
+    peer.is_reachable = True
+    assert watch.is_unknown_to_peer(own)
+    peer.view = SiteView(links=[record(active="b", epoch=1)])
+    assert not watch.is_unknown_to_peer(own)
 
 
 def test_a_contested_link_is_a_figure() -> None:

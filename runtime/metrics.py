@@ -33,11 +33,12 @@ CLIENT_TIMEOUT_S: Final = 30.0
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that already has the process, platform and garbage-collector metrics, and the
-    deaths of tasks.
+    """A registry that already has the process, platform and garbage-collector metrics, the deaths
+    of tasks, and the figures of the process.
     """
     registry = CollectorRegistry()
     registry.register(TaskDeaths())
+    registry.register(ProcessFigures())
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -55,6 +56,26 @@ class TaskDeaths(Collector):
         for task, count in sorted(deaths().items()):
             family.add_metric([task], count)
         yield family
+
+
+_process_figures: Final[dict[str, Callable[[], Iterable[Metric]]]] = {}
+
+
+def show_process_figures(name: str, families: Callable[[], Iterable[Metric]]) -> None:
+    """Have each registry of this process show these families, also a registry that exists already.
+    A second call with the same name replaces the first one. `families` is called in the metrics
+    server's thread.
+    """
+    _process_figures[name] = families
+
+
+class ProcessFigures(Collector):
+    """The figures of code that serves the whole process and knows no registry."""
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of each call of `show_process_figures`."""
+        for families in tuple(_process_figures.values()):
+            yield from families()
 
 
 class OnePage(Collector):

@@ -27,8 +27,10 @@ from runtime.supervision import Supervisor
 from wire.identity.core.distinguished_names import subject_of
 from wire.identity.token_checks import TokenKeys
 from wire.rules.principals import ANONYMOUS, USER, Principal
+from wire.tls.core.validity import Validity
 from wire.tls.read_ahead import read_ahead
 from wire.tls.server_settings import ServerTlsSettings
+from wire.tls.shown_certificates import note_shown, validity_of
 
 log = get_logger(__name__)
 
@@ -59,8 +61,9 @@ class Entrance:
         if security.tls is not None:
             # stamps before the read: a file that changes in between is read again
             seen = _stamps(security)
-            self.context = _context(security.tls)
+            self.context, validity = _read(security.tls, listener=security.name)
             self._seen = seen
+            note_shown(validity, listener=security.name)
         self._offer = read_sasl_offer(security.properties, self._users, self.tokens) if security.is_sasl else None
         self.security = security
         self._on_read(security)
@@ -83,7 +86,7 @@ class Entrance:
         # also on failure: a broken file is reported once for each change
         self._seen = seen
         try:
-            context = await asyncio.to_thread(_context, security.tls)
+            context, validity = await asyncio.to_thread(partial(_read, security.tls, listener=security.name))
         except ConfigurationError as error:
             reason = str(error)
             log.error("changed certificates cannot be used", listener=security.name, reason=reason)  # noqa: TRY400
@@ -93,6 +96,7 @@ class Entrance:
             self.context = context
             self._on_read(security)
             log.info("certificates were read again", listener=security.name)
+            note_shown(validity, listener=security.name)
 
     def note_handshake(self, *, is_done: bool) -> None:
         """Record that a TLS handshake has succeeded or failed."""
@@ -169,11 +173,14 @@ class Entrances:
             entrance.logins.refusals.write()
 
 
-def _context(settings: ServerTlsSettings) -> ssl.SSLContext:
+def _read(settings: ServerTlsSettings, *, listener: str) -> tuple[ssl.SSLContext, Validity | None]:
+    """The context of the files, and the validity of the listener's certificate.
+    ConfigurationError.
+    """
     context = settings.server_context()
     # `TlsChannel` receives until nothing is left, as connections of such a context demand
     read_ahead(context)
-    return context
+    return context, validity_of(settings, listener=listener)
 
 
 def _stamps(security: ListenerSecurity) -> FileStamps:

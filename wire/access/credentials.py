@@ -9,17 +9,23 @@ from typing import Final
 
 import grpc
 
+from runtime.clock import SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
+from runtime.metrics import show_process_figures
 from runtime.security.file_stamps import stamps_of
+from wire.access.connections import ControlConnections
 from wire.access.core.callers import UnusableName, parse_tokens
 from wire.access.core.roles import Caller
 from wire.access.settings import PREFIX, ControlSettings
 from wire.tls.material import TlsMaterial, files_of, tls_material
+from wire.tls.shown_certificates import note_shown, validity_of
 
 log = get_logger(__name__)
 
 _TOKENS: Final = f"{PREFIX}tokens.location"
+LISTENER: Final = "control"
+"""The name of the control plane's listener in logs and metrics of certificates."""
 
 
 class Credentials:
@@ -28,6 +34,7 @@ class Credentials:
     def __init__(self, settings: ControlSettings) -> None:
         """ConfigurationError when a file cannot be used."""
         self._settings = settings
+        self.connections = ControlConnections(SystemClock())
         self._stamp = stamps_of(files_of(settings))
         self._material = _material(settings)
         self._token_files = () if settings.tokens is None else (settings.tokens,)
@@ -38,6 +45,8 @@ class Credentials:
         """The credentials for a listener. A replaced certificate is used from the next connection
         on.
         """
+        self._note_shown()
+        show_process_figures("control connections", self.connections.families)
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(), self._renewed_configuration, self._settings.is_certificate_required
         )
@@ -76,8 +85,13 @@ class Credentials:
 
     def _renewed_configuration(self) -> grpc.ServerCertificateConfiguration:
         """gRPC asks before each handshake."""
-        self._renew()
+        self.connections.begin()
+        if self._renew():
+            self._note_shown()
         return self._configuration()
+
+    def _note_shown(self) -> None:
+        note_shown(validity_of(self._settings, listener=LISTENER), listener=LISTENER)
 
     def _renew(self) -> bool:
         """Read the files again. True if they have changed and can be used."""

@@ -88,6 +88,7 @@ class ControlGuard(grpc.aio.ServerInterceptor):
         """The caller of an accepted call; a refused call is aborted here."""
         if self._credentials is None:
             return ANONYMOUS
+        self._credentials.connections.note_call(_text(context.peer()))
         caller, problem = self._caller(self._credentials, token, context)
         decision = decide(caller, method, problem=problem)
         out_of_scope = scope_refusal(caller, method, request) if decision.verdict is Verdict.ALLOWED else ""

@@ -32,6 +32,9 @@ _TRUST, _KEY, _KEY_PASSWORD = "ssl.truststore", "ssl.keystore", "ssl.key.passwor
 _TYPES: Final = f"JKS or PKCS12 (each reads both, as in Java) or PEM; without it the file's content decides. Other kinds: {CONVERSION}"
 
 
+_MISMATCH: Final = "the private key does not belong to the first certificate"
+_MISMATCHES: Final = {"KEY_VALUES_MISMATCH": _MISMATCH, "KEY_TYPE_MISMATCH": _MISMATCH}
+"""What OpenSSL's reasons mean."""
 _BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _END_CERTIFICATE: Final = "-----END CERTIFICATE-----"
 
@@ -273,7 +276,8 @@ def _blamed(option: str, value: object, accepted: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, ssl.SSLError) as error:
-        raise ConfigurationError(option, str(value), f"{accepted} ({error})") from error
+        reason = _MISMATCHES.get(str(getattr(error, "reason", "")), str(error))
+        raise ConfigurationError(option, str(value), f"{accepted} ({reason})") from error
 
 
 def _load(context: ssl.SSLContext, text: str, password: str = "") -> None:

@@ -9,10 +9,9 @@ from typing import Final
 
 from runtime.times import iso_time
 from wire.control.site_pb2 import ListenerSurvey, SecuritySurvey
+from wire.tls.core.validity import WARNED_BEFORE_MS
 
 NAMED_MAX: Final = 5
-CERTIFICATE_WARNING_MS: Final = 30 * 24 * 3_600_000
-"""A certificate that ends within this time is a warning."""
 _MAY_SHOW: Final = ("requested", "required")
 _MUST_SHOW: Final = "required"
 
@@ -116,5 +115,5 @@ def _ending(survey: SecuritySurvey, site: str, now_ms: int) -> Iterator[str]:
             for authority in listener.authorities_found.values():
                 ends[f"{authority.subject}, trusted by listener {listener.name} of {site},"] = authority.ends_at_ms
     for what, ends_at_ms in ends.items():
-        if ends_at_ms and ends_at_ms < now_ms + CERTIFICATE_WARNING_MS:
+        if ends_at_ms and ends_at_ms < now_ms + WARNED_BEFORE_MS:
             yield f"{what} {'has ended' if ends_at_ms < now_ms else 'ends'} at {iso_time(ends_at_ms)}"

@@ -36,9 +36,11 @@ from mirror.sharing.peer_watch import PeersStatus
 from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
+from wire.access.connections import ControlConnections
 from wire.control.site_pb2 import LinkLease, LinkRehearsal
 from wire.protocol.ids import TopicPartition
 from wire.rules.acls import Operation
+from wire.tls.shown_certificates import certificate_families
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -126,6 +128,11 @@ def _mirror_families() -> Iterable[Metric]:
     return registry.collect()
 
 
+def _families_of_every_daemon() -> Iterable[Metric]:
+    connections = ControlConnections(ManualClock())
+    return [*TaskDeaths().collect(), *certificate_families(ManualClock()), *connections.families()]
+
+
 def _bridge_families() -> Iterable[Metric]:
     registry = CollectorRegistry()
     metrics = BridgeMetrics(registry)
@@ -145,7 +152,7 @@ def _producer_families() -> Iterable[Metric]:
 def tables() -> dict[str, str]:
     """The table of each daemon, as Markdown."""
     families = {
-        "every daemon": TaskDeaths().collect(),
+        "every daemon": _families_of_every_daemon(),
         "broker": _broker_families(),
         "controller": _controller_families(),
         "mirror": _mirror_families(),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cli.credentials.authority import (
     AUTHORITY_CERTIFICATE,
+    CERTIFICATE_DAYS,
     PRIVATE,
     Authority,
     make_authority,
@@ -29,10 +30,12 @@ class Identities:
         """The authority's certificate."""
         return self.directory / AUTHORITY_CERTIFICATE
 
-    def issue(self, name: str, *uris: str) -> Path:
-        """A file of a key and a certificate with these URIs, for this machine."""
+    def issue(self, name: str, *uris: str, days: int = CERTIFICATE_DAYS) -> Path:
+        """A file of a key and a certificate with these URIs, for this machine. One for 0 days has
+        expired already.
+        """
         file = self.directory / f"{name}.pem"
-        write_file(file, self.authority.issue(common_name=name, uris=uris, hosts=HOSTS), mode=PRIVATE)
+        write_file(file, self.authority.issue(common_name=name, uris=uris, hosts=HOSTS, days=days), mode=PRIVATE)
         return file
 
     def control(self, name: str, *uris: str) -> dict[str, str]:

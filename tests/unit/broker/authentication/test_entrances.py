@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import MutableMapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.authentication import entrances as module
 from broker.authentication.entrances import Entrances
 from broker.authentication.listener_security import ListenerSecurity, read_listener_security
 from tests.support.eventually import eventually
 from tests.support.security.identities import Identities
+from wire.tls import shown_certificates
 
 PROTOCOLS = {"TOKENS": "SASL_PLAINTEXT", "CLIENT": "SSL"}
 
@@ -53,3 +57,25 @@ async def test_an_authorization_server_that_does_not_answer_delays_no_certificat
             may_answer.set()
             await entrances.stop()
             server.shutdown()
+
+
+async def test_a_certificate_that_has_expired_is_a_warning_at_the_start_and_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_certificates, "_shown", {})
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.01)
+    identities = Identities(tmp_path)
+    broker = identities.issue("broker", days=0)
+    properties = {"listener.name.client.ssl.keystore.location": str(broker)}
+    with capture_logs() as lines:
+        entrances = Entrances(read_listener_security(properties, {"CLIENT": "SSL"}))
+        assert expired(lines) == ["CLIENT"]
+        entrances.start()
+        identities.issue("broker", days=0)
+        await eventually(lambda: expired(lines) == ["CLIENT", "CLIENT"])
+        await entrances.stop()
+
+
+def expired(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:
+    """The listeners of the warnings."""
+    return [line["listener"] for line in lines if line["event"] == "a certificate has expired: clients refuse it"]

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer, Protection, open_channel, protect_control_plane
+from runtime.metrics import new_registry
 from tests.support.security.identities import Identities
 from wire.access.core.callers import token_line
 from wire.access.core.roles import Role
@@ -24,6 +25,7 @@ from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView, TopicInfo
 from wire.control.controller_pb2_grpc import ControllerServicer, ControllerStub, add_ControllerServicer_to_server
 from wire.control.site_pb2_grpc import SiteAgentServicer, SiteAgentStub, add_SiteAgentServicer_to_server
+from wire.tls import shown_certificates
 
 HOST = "127.0.0.1"
 
@@ -106,6 +108,43 @@ async def asked(
 
 LOOK = ("ListLinks", site.ListLinksRequest())
 DELETE = ("DeleteLink", site.DeleteLinkRequest(name="a-b", epoch=3))
+
+
+async def test_wrong_callers_are_counted_and_write_no_line_of_grpc(
+    identities: Identities, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = identities.control("broker-1", "antipode://broker/broker-1")
+    operator = identities.control("operator", "antipode://operator/ann")
+    stranger = Identities(identities.directory / "other").control("x", "antipode://operator/eve")
+    async with served(server) as address:
+        before = control_connections()
+        assert (await asked(address, stranger, *LOOK)).startswith("UNAVAILABLE")
+        assert await asked(address, operator, *LOOK) == "OK"
+        connections, calling = (now - then for now, then in zip(control_connections(), before, strict=True))
+        assert calling == 1
+        assert connections > calling
+    assert "andshake" not in capfd.readouterr().err
+
+
+def control_connections() -> list[float]:
+    """The connections to the port of this process, and those of them that made a call."""
+    registry = new_registry()
+    names = ("antipode_control_connections_total", "antipode_control_calling_connections_total")
+    found = [registry.get_sample_value(name) for name in names]
+    return [value for value in found if value is not None]
+
+
+async def test_an_expired_certificate_of_the_control_plane_is_a_warning_at_the_start(
+    identities: Identities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_certificates, "_shown", {})
+    server = identities.control("broker-1", "antipode://broker/broker-1")
+    identities.issue("broker-1", "antipode://broker/broker-1", days=0)
+    with capture_logs() as lines:
+        async with served(server):
+            pass
+    warned = [(line["listener"], line["subject"]) for line in lines if "not_after" in line]
+    assert warned == [("control", "CN=broker-1")]
 
 
 async def test_certificates_give_roles_and_every_change_and_refusal_is_audited(identities: Identities) -> None:

@@ -11,7 +11,6 @@ leader's disk has it.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,14 +18,15 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
 from msgspec import Struct
 
-from broker.handlers.links.mirror_append import find_led, find_mirrored
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import truncation_error
 from broker.metadata.request_context import RequestContext
+from broker.network.entities import topic_id_bytes
 from broker.replication.following.copy_truncation import truncate_copy
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.mirror_append import require_led, require_mirrored
 from broker.replication.quarantine import Origin, QuarantineFull
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
@@ -91,10 +91,11 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
     """
 
     def permitted() -> HostedPartition:
-        place, link = (doors, topic.name, topic.topic_id, partition.index), request.link
+        place, link = (topic.name, topic_id_bytes(topic.topic_id), partition.index), request.link
         if _is_failover(doors, request):
-            return _find_untouched(*place, link=link, link_epoch=request.link_epoch)
-        return find_mirrored(*place, link=link, link_epoch=request.link_epoch)
+            return _find_untouched(doors, *place, link=link, link_epoch=request.link_epoch)
+        here = doors.replicas.find(topic.name, partition.index)
+        return require_mirrored(doors.cluster.image, here, *place, link=link, link_epoch=request.link_epoch)
 
     hosted, first_offset = permitted(), partition.first_offset
     log_end_offset, log_start_offset = hosted.log.log_end_offset, hosted.log.log_start_offset
@@ -146,7 +147,7 @@ def _is_failover(doors: Doors, request: Any) -> bool:
 
 
 def _find_untouched(
-    doors: Doors, name: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+    doors: Doors, name: str, topic_id: bytes, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
     """The partition, if this broker leads it and nothing was written to it since the promotion;
     else raises PartitionFailure.
@@ -154,7 +155,7 @@ def _find_untouched(
     error = truncation_error(doors.cluster.image, name, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"logs of link {link} are not truncated here in epoch {link_epoch}")
-    hosted = find_led(doors, name, topic_id, index)
+    hosted = require_led(doors.cluster.image, doors.replicas.find(name, index), name, topic_id, index)
     promoted_at = hosted.log.first_offset_since_epoch(doors.cluster.image.links[link].leader_epoch_floor)
     # a failover to a time must never remove a client's record of the new epoch
     if promoted_at is not None and promoted_at < hosted.log.log_end_offset:

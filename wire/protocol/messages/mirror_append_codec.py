@@ -96,18 +96,9 @@ def parse_mirror_append(frame: Buffer, position: int) -> MirrorAppend:
 
 
 def _read_partition(reader: ByteReader) -> PartitionToMirror:
-    index, expected, high_watermark, log_start, seen_at_ms = _PARTITION.unpack(reader.take(_PARTITION.size))
-    records = reader.nullable_blob(flexible=True)
-    partition = PartitionToMirror(
-        partition_index=index,
-        expected_log_end_offset=expected,
-        source_high_watermark=high_watermark,
-        source_log_start_offset=log_start,
-        source_seen_at_ms=seen_at_ms,
-        records=records,
-    )
+    fields, records = reader.fields(_PARTITION), reader.nullable_blob(flexible=True)
     reader.skip_tags()
-    return partition
+    return tuple.__new__(PartitionToMirror, (*fields, records))
 
 
 def mirror_append_parts(request: MirrorAppend) -> tuple[list[Buffer], int]:

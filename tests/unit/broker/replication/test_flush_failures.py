@@ -10,13 +10,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.internal_log import AwaitedCommit
-from broker.handlers.links.mirror_append import _answer_flushed, _Outcome
+from broker.handlers.links.mirror_append import _answer_flushed
 from broker.log.errors import StorageError
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.following.follower_append import flush_if_demanded
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.mirror_append import Outcome
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.logs_on_disk import fill, open_log
@@ -59,7 +60,7 @@ async def test_a_coordinators_flush_before_its_answer(tmp_path: Path) -> None:
 
 async def test_a_mirrors_flush_before_its_answer(tmp_path: Path) -> None:
     hosted, replicas = unflushed(tmp_path), QuietReplicas()
-    outcome = _Outcome(0, 1)
+    outcome = Outcome(0, 1)
     outcome.hosted = hosted
     outcome.took(hosted)
     exchange: Any = SimpleNamespace(

@@ -16,7 +16,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
-from broker.handlers.links.mirror_append import _answer_replicated, _Outcome, handle_frame
+from broker.handlers.links.mirror_append import _answer_replicated, handle_frame
 from broker.handlers.records import delete_records
 from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
@@ -27,7 +27,7 @@ from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSes
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.following.follower_append import apply_answer
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.mirror_append import append_mirrored
+from broker.replication.mirror_append import Outcome, append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.replica_listeners import ReplicaListeners
 from broker.replication.replicas import Replicas
@@ -290,7 +290,7 @@ async def test_a_mirror_gets_an_error_when_the_leadership_was_lost_during_a_flus
     hosted = await leader.hear(links=(link(active_site="b"),))
     sent = PartitionToMirror(0, 0, 1, 0, 1, batch())
     append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
-    outcome = _Outcome(0, 1)
+    outcome = Outcome(0, 1)
     outcome.hosted = hosted
     outcome.took(hosted)
     await leader.hear(leader=OTHER, leader_epoch=2, partition_epoch=2)

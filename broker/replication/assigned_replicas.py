@@ -70,29 +70,31 @@ class AssignedReplicas:
         # removals in this image
         await self._logs.note_registration(image.broker_epoch)
         # in threads, so that `open_or_create` below need not block the loop for old names
-        await self._logs.make_way(change.changed, node_id=image.node_id)
+        new = [topic for topic in change.changed if before.topics.get(topic.name) is not topic]
+        await self._logs.make_way(new, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
             config, role = self.log_config(topic), role_of_topic(image, topic.name)
-            for partition in topic.partitions.values():
+            partitions, position = tuple(topic.partitions.values()), 0
+            while position < len(partitions):
                 try:
-                    self._take(image, topic, partition, config, role)
+                    position = self._role_changes.change_many(
+                        topic.name,
+                        partitions,
+                        first=position,
+                        node_id=image.node_id,
+                        config=config,
+                        role=role,
+                        until_ms=turn_began_ms + TURN_MS_MAX,
+                    )
+                    is_turn_over = self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX
+                    if not is_turn_over and position < len(partitions):
+                        self._take(image, topic, partitions[position], config, role)
+                        position += 1
                 except StorageError as error:
-                    self._logs.note_failure(error)
-                    # noted before the report: requests get a storage error, not an unknown
-                    # partition
-                    self._partitions.offline.add((topic.name, partition.index))
-                    log.warning(
-                        "partition could not be opened", topic=topic.name, partition=partition.index, reason=str(error)
-                    )
-                    # the controller elects another replica; the image is not refused for one
-                    # partition
-                    failures.append(
-                        pb.PartitionFailure(
-                            topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
-                        )
-                    )
+                    failures.append(self._failed(topic, partitions[self._role_changes.position], error))
+                    position = self._role_changes.position + 1
                 if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
                     self._role_lines.write()
                     await asyncio.sleep(0)
@@ -102,6 +104,18 @@ class AssignedReplicas:
         if self._partitions.offline != known_offline:
             self._partitions.listeners.offline_changed()
         return failures
+
+    def _failed(self, topic: TopicImage, partition: PartitionImage, error: StorageError) -> pb.PartitionFailure:
+        """The report of a replica whose log failed: the controller elects another one, and the
+        image is not refused for one partition.
+        """
+        self._logs.note_failure(error)
+        # noted before the report: requests get a storage error, not an unknown partition
+        self._partitions.offline.add((topic.name, partition.index))
+        log.warning("partition could not be opened", topic=topic.name, partition=partition.index, reason=str(error))
+        return pb.PartitionFailure(
+            topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
+        )
 
     def _remove_strays(self, image: ClusterImage) -> None:
         """Remove logs found at the start whose topics were deleted while this broker was down; logs

@@ -99,9 +99,11 @@ class Purgatory:
         loop. `grown_bytes` more can be read, 0 for any other change; `former_end` is where a log
         that grew ended.
         """
-        for operation in change.woken:
-            if self._waiting.is_watched(key, operation):
-                self._wake(operation, key, grown_bytes)
+        # asked once: most partitions have nothing that waits, and a move changes them all
+        if self._waiting.is_watched_at_all(key):
+            for operation in change.woken:
+                if self._waiting.is_watched(key, operation):
+                    self._wake(operation, key, grown_bytes)
         if key in self.sessions:
             appended_bytes = grown_bytes if change in _GROWTH else 0
             for session in self.sessions.learn(key, change, grown_bytes=appended_bytes, former_end=former_end):

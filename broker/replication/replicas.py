@@ -208,6 +208,11 @@ class Replicas(HostedPartitions):
         if hosted is not None:
             self.changed(hosted, Change.RETENTION)
 
+    def takes_writes(self, topic: str, index: int) -> bool:
+        """True if the partition is led here and takes clients' writes."""
+        hosted = self.hosted.get((topic, index))
+        return hosted is not None and hosted.state.is_leader and hosted.write_error is ErrorCode.none
+
     def writable(self) -> Iterable[PartitionKey]:
         """The partitions led here that take clients' writes."""
         return (one.key for one in self if one.state.is_leader and one.write_error is ErrorCode.none)

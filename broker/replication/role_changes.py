@@ -6,6 +6,8 @@ Caller: `assigned_replicas.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import LinkRole
@@ -17,10 +19,11 @@ from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.role_lines import RoleLines
 from broker.replication.standbys import Standbys
 from broker.replication.topic_roles import TopicRole
+from broker.settings.core.topic_configs import LogConfig
 
 
 class RoleChanges:
-    """Changes the role of one replica at a time."""
+    """Changes the roles of replicas, of one or of many in their order."""
 
     def __init__(self, partitions: HostedPartitions, standbys: Standbys, lines: RoleLines) -> None:
         """`lines` gets each change of a leader or a role."""
@@ -34,6 +37,36 @@ class RoleChanges:
         self._unchanged = LeadershipChange.UNCHANGED
         self._became_leader = LeadershipChange.BECAME_LEADER
         self._became_follower = LeadershipChange.BECAME_FOLLOWER
+        self.position = 0
+
+    def change_many(
+        self,
+        topic: str,
+        partitions: Sequence[PartitionImage],
+        *,
+        first: int,
+        node_id: int,
+        config: LogConfig,
+        role: TopicRole,
+        until_ms: float,
+    ) -> int:
+        """Change the roles of the topic's partitions from the one at position `first` on, in their
+        order. Return the position of the next one: the first that is not hosted here yet or is not
+        to be, whose config changes, or that comes after `until_ms` (monotonic). Raises StorageError
+        at a replica whose log fails; `position` is then its position.
+        """
+        hosted_here, clock, count = self._partitions.hosted, self._partitions.clock, len(partitions)
+        self.position = first
+        while self.position < count:
+            partition = partitions[self.position]
+            hosted = hosted_here.get((topic, partition.index))
+            if hosted is None or hosted.config is not config or node_id not in partition.replicas:
+                break
+            self.change(hosted, partition, role)
+            self.position += 1
+            if clock.monotonic_ms() > until_ms:
+                break
+        return self.position
 
     def change(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole) -> None:
         """The replica gets the controller's decision and the topic's role."""
@@ -59,10 +92,12 @@ class RoleChanges:
         is_writable = state.is_leader and hosted.write_error is self._no_error
         if is_writable and (change is self._became_leader or not was_writable):
             hosted.begin_writing(link, now_ms=now_ms)
-        # after the roles: requests that wake up must read the new errors
-        if hosted.read_error is not former_read_error:
-            partitions.changed(hosted, Change.READ_PERMISSION)
         if change is not self._unchanged or is_writable is not was_writable:
             self._lines.add(hosted, partition, topic.role_name)
+        # The effects of another leadership have woken all requests, and those look only after this
+        # change.
+        if change is self._unchanged:
             if is_writable is not was_writable:
                 partitions.changed(hosted, Change.LEADERSHIP)
+            elif hosted.read_error is not former_read_error:
+                partitions.changed(hosted, Change.READ_PERMISSION)

@@ -11,11 +11,16 @@ Callers: broker/replication/purgatory.py, broker/handlers/records/fetch.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.wake_ups import Change, SessionNews
 from broker.replication.hosted_partition import HostedPartition
+
+# Python 3.11 calls a function for each look at a member of an enumeration
+_NOTHING: Final = SessionNews.NOTHING
+_AT_ONCE: Final = SessionNews.AT_ONCE
+_AT_ONCE_IF_READ: Final = SessionNews.AT_ONCE_IF_READ
 
 
 class _Watched(NamedTuple):
@@ -74,11 +79,11 @@ class TrackedSessions:
         answered at once. `former_end` is where the log ended until now, None where it ends
         there still.
         """
-        if change.followers is SessionNews.NOTHING and change.mirrors is SessionNews.NOTHING:
+        if change.followers is _NOTHING and change.mirrors is _NOTHING:
             return
         for session, watched in tuple(self._sessions.get(key, {}).items()):
             news = change.followers if session.is_followers else change.mirrors
-            if news is SessionNews.NOTHING:
+            if news is _NOTHING:
                 continue
             partition = watched.state.key
             # the session has forgotten the partition (KIP-227): it is dropped here when next met
@@ -92,11 +97,11 @@ class TrackedSessions:
             if session.mark_changed(partition) and session.is_followers:
                 end = state.log_end_offset if former_end is None else former_end
                 state.confirm_caught_up(session.follower, log_end_offset=end, at_ms=session.used_at_ms)
-            if news is SessionNews.AT_ONCE:
+            if news is _AT_ONCE:
                 # a throttled follower would only be woken to be held back again
                 if not (grown_bytes and watched.state.is_throttled):
                     yield session
-            elif news is SessionNews.AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):
+            elif news is _AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):
                 yield session
 
     def _unwatch(self, key: Hashable, session: FetchSession) -> None:

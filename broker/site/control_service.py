@@ -144,12 +144,12 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         writes.
         """
         record = image.links.get(link)
-        writable = set(self._replicas.writable())
+        takes_writes = self._replicas.takes_writes
         return (
             record is not None
             and has_leaders_above_floor(image, record)
             and all(
-                (topic.name, index) in writable
+                takes_writes(topic.name, index)
                 for topic in image.topics.values()
                 if is_of_link(image, topic.name, link)
                 for index, partition in topic.partitions.items()

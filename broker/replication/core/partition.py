@@ -146,6 +146,9 @@ class Partition(PartitionState):
         self.replicas, self.isr = image.replicas, image.isr
 
     def _keep_followers(self, now_ms: float) -> None:
+        has_others = self.is_leader and self.replicas != (self.node_id,)
+        if not has_others and not self.followers and not self.joining:
+            return
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
         self.followers = {
             replica: self.followers.get(replica)

@@ -100,7 +100,12 @@ class ProtectionJudge:
             began_ms = self._clock.monotonic_ms()
             await self.look()
             took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(pause_ms(took_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX) / 1000)
+            await asyncio.sleep(self._pause_ms(took_ms) / 1000)
+
+    def _pause_ms(self, took_ms: float) -> float:
+        """The pause after a look that took this long; shorter while a link is not protected."""
+        is_unprotected = any(one.verdict is None or not one.verdict.is_protected for one in self._judged.values())
+        return pause_ms(took_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX, is_change_awaited=is_unprotected)
 
     async def look(self) -> None:
         """Judge each link for which this site is active, if this agent is the judging one."""

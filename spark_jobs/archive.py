@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     progress: Progress = lambda text: print(text, file=sys.stderr)  # noqa: E731
     try:
-        report = ArchiveRun(request, progress).run(session("antipode archive", is_local=False))
+        spark = session("antipode archive", is_local=False)
+        report = ArchiveRun(request, progress).run(lambda: spark, cores=spark.sparkContext.defaultParallelism)
     except OperationalFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return ExitCode.FAILED

@@ -6,23 +6,18 @@ from __future__ import annotations
 
 import enum
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.shared.command_config import command_config_environment
 from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
+from cli.spark.brokers import check_brokers_answer
+from cli.spark.local_sessions import Cores, lazy_session
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from spark_jobs.archiving.archive_run import ArchiveReport
 
 SHOWN_MAX = 20
@@ -39,9 +34,6 @@ class FormatChoice(enum.StrEnum):
 
     BATCHES = "batches"
     RECORDS = "records"
-
-
-Cores = Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)]
 
 
 @app.callback()
@@ -78,12 +70,14 @@ def archive(
         bootstrap=bootstrap_server, to=to, topics=topics, format=format_name.value, is_until_end=is_until_end
     )
     with failures_as_messages():
+        check_brokers_answer(bootstrap_server)
         run = ArchiveRun(request, report_progress)
+        cores_used = cores or os.cpu_count() or 1
         if is_dry_run:
-            report = run.dry_run(cores or os.cpu_count() or 1)
+            report = run.dry_run(cores_used)
         else:
-            with spark_here("antipode archive", cores) as spark:
-                report = run.run(spark)
+            with lazy_session("antipode archive", cores) as session:
+                report = run.run(session, cores=cores_used)
     _print(report, output)
     raise typer.Exit(ExitCode.FAILED if report.problems or report.holes else ExitCode.DONE)
 
@@ -107,8 +101,10 @@ def verify(
     """
     from spark_jobs.archiving.verification import verify as verified
 
-    with failures_as_messages(), spark_here("antipode archive verify", cores) as spark:
-        found = verified(spark, source, report_progress, bootstrap=bootstrap_server)
+    with failures_as_messages(), lazy_session("antipode archive verify", cores) as session:
+        if bootstrap_server:
+            check_brokers_answer(bootstrap_server)
+        found = verified(session, source, report_progress, bootstrap=bootstrap_server)
     if output is OutputFormat.JSON:
         print_json(found.as_document())
     else:
@@ -169,23 +165,6 @@ def expire(
     verb = "would go" if is_dry_run else "went"
     sums = f"{len(report.ranges)} ranges, {report.as_document()['bytes']:,} bytes"
     console.print(f"{sums} {verb}; {report.kept_bytes:,} bytes stay", highlight=False)
-
-
-@contextmanager
-def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
-    """A Spark session on this machine for the time of the block."""
-    from deploy.class_archives import spark_environment
-    from spark_jobs.session import noise_into, session
-
-    # Spark starts its Java process with the environment of this one.
-    os.environ.update(spark_environment() | command_config_environment())
-    report_progress("starting Spark")
-    with tempfile.TemporaryDirectory() as directory, noise_into(Path(directory) / "spark.log"):
-        spark = session(name, is_local=True, cores=cores or None)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _print(report: ArchiveReport, output: OutputFormat) -> None:

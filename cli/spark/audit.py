@@ -22,8 +22,9 @@ from cli.shared.output import (
     report_progress,
 )
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
-from cli.spark.archive import Cores, spark_here
-from runtime.process import ExitCode
+from cli.spark.brokers import problems_of_sites
+from cli.spark.local_sessions import Cores, lazy_session
+from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
@@ -72,8 +73,13 @@ def run(
         known = _environment(environment)
         link = known.link(name)
         sites = {site: known.sites[site].bootstrap_servers for site in (link.source, link.target)}
+        away = asyncio.run(problems_of_sites(sites))
+        if len(away) == len(sites):
+            raise OperationalFailure("; ".join(away.values()))
+        for problem in away.values():
+            report_progress(f"{problem} The other site is counted.")
         request = AuditRequest(
-            sites=sites,
+            sites={site: servers for site, servers in sites.items() if not (is_once and site in away)},
             state=state,
             topics=topics,
             window_ms=window_ms,
@@ -81,12 +87,14 @@ def run(
             trigger_ms=trigger_ms,
             options={site: {"antipode.site": site} for site in sites},
         )
-        with spark_here("antipode audit", cores) as spark:
-            audit = Audit(spark, request, report_progress)
+        with lazy_session("antipode audit", cores) as session:
+            audit = Audit(session(), request, report_progress)
             if is_once:
                 audit.run_until_end()
             else:
                 audit.run()
+        if away:
+            raise OperationalFailure("; ".join(away.values()))
     if output is OutputFormat.JSON:
         print_json({"state": str(state), "sites": sorted(sites)})
     else:

@@ -12,7 +12,8 @@ import typer
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from cli.spark.archive import Cores, spark_here
+from cli.spark.brokers import check_brokers_answer
+from cli.spark.local_sessions import Cores, lazy_session
 from runtime.process import ExitCode
 
 app = typer.Typer(
@@ -54,6 +55,7 @@ def run(
     --to out/orders
     """
     from spark_jobs.pipelines.catalogue import pipeline
+    from spark_jobs.session import result_of
 
     try:
         job = pipeline(name).module
@@ -66,8 +68,11 @@ def run(
         return
     # Before Spark starts, which takes seconds: a wrong option is refused at once.
     given = parser.parse_args(context.args)
-    with failures_as_messages(), spark_here(f"antipode pipeline {name}", cores) as spark:
-        result = job.run(spark, given)
+    with failures_as_messages(), lazy_session(f"antipode pipeline {name}", cores) as session:
+        if brokers := parser.brokers_of(given):
+            check_brokers_answer(brokers, parser.inputs_of(given))
+        spark = session()
+        result = result_of(lambda: job.run(spark, given))
     if output is OutputFormat.JSON:
         print_json({"pipeline": name, "result": result})
     else:

@@ -19,7 +19,8 @@ from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
-from cli.spark.archive import Cores, spark_here
+from cli.spark.brokers import check_brokers_answer
+from cli.spark.local_sessions import Cores, lazy_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,8 +62,11 @@ def restore(
     with failures_as_messages():
         is_of_batches = archive_format(archive) == BATCHES
         known, name = _site_at(at, environment, site) if is_of_batches else ({}, "")
+        check_brokers_answer(bootstrap_server)
         plan = planned(archive, bootstrap_server, topics)
-        with spark_here("antipode restore", cores) as spark:
+        with lazy_session("antipode restore", cores) as session:
+            # before the topics are made: without Spark nothing is changed at the site
+            spark = session()
             if is_of_batches:
                 report = restored(spark, plan, archive=archive, bootstrap=bootstrap_server, site=name, known=known)
             else:

@@ -8,6 +8,7 @@ run removes its files. A lock lets one run at a time write to an archive.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,7 +30,7 @@ from spark_jobs.archiving.range_files import store_piece
 from spark_jobs.archiving.site_topics import SiteTopics, site_topics
 from spark_jobs.archiving.store import ArchiveStore
 from spark_jobs.archiving.worker_waves import in_waves
-from spark_jobs.logs.survey import log_ends, topic_filter
+from spark_jobs.logs.survey import log_ends, log_sizes, topic_filter
 from spark_jobs.session import Progress
 
 
@@ -90,13 +91,16 @@ class ArchiveRun:
         self._offsets, self._holes, self._problems = planned.offsets, planned.holes, planned.problems
         return self._report(is_dry_run=True)
 
-    def run(self, spark: SparkSession) -> ArchiveReport:
-        """Archive. Raises OperationalFailure when source or archive cannot be used, or another
-        archiver writes to it.
+    def run(self, session: Callable[[], SparkSession], *, cores: int) -> ArchiveReport:
+        """Archive. `session` is called when there is something to read, and has this many cores.
+        Raises OperationalFailure when source or archive cannot be used, or another archiver writes
+        to it.
         """
+        # before the lock: a claim would be the first file of an archive for which there is no source
+        self._planned(cores)
         lock = ArchiveLock(ArchiveStore.at(self.request.to), self.progress)
         with lock.held():
-            while self._pass(spark, lock) and self.request.is_until_end:
+            while self._pass(session, cores, lock) and self.request.is_until_end:
                 pass
         return self._report(is_dry_run=False)
 
@@ -111,12 +115,13 @@ class ArchiveRun:
         if not there.topics:
             raise OperationalFailure(f"no topic matches {request.topics!r}: nothing was archived")
         ends = log_ends(request.bootstrap, is_wanted)
-        return manifests, there, plan(there.topics, ends, archived_ends(manifests), cores=cores)
+        sizes = log_sizes(request.bootstrap, ends)
+        return manifests, there, plan(there.topics, ends, archived_ends(manifests), log_bytes=sizes, cores=cores)
 
-    def _pass(self, spark: SparkSession, lock: ArchiveLock) -> bool:
+    def _pass(self, session: Callable[[], SparkSession], cores: int, lock: ArchiveLock) -> bool:
         """Execute one run; True if it stored something without a problem."""
         started_at_ms = round(time.time() * 1000)
-        manifests, there, planned = self._planned(spark.sparkContext.defaultParallelism)
+        manifests, there, planned = self._planned(cores)
         request, store = self.request, ArchiveStore.at(self.request.to)
         manifests = store.remove_unnamed(manifests, request.format)
         if not planned.pieces and not planned.holes and not planned.problems and manifests:
@@ -125,7 +130,7 @@ class ArchiveRun:
             f"archiving {planned.offsets:,} offsets of {len(there.topics)} topics in {len(planned.pieces)} ranges"
         )
         store_one = partial(store_piece, request.to, request.format, request.bootstrap)
-        results = in_waves(spark, planned.pieces, store_one, "archived", self.progress)
+        results = in_waves(session, planned.pieces, store_one, "archived", self.progress)
         found = settled(results)
         manifest = replace(
             next_manifest(manifests, request.format, started_at_ms=started_at_ms),

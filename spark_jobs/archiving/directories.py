@@ -32,6 +32,12 @@ class Directory(Protocol):
     they are needed. All methods raise OSError.
     """
 
+    def check(self) -> None:
+        """Raise the reason why no file can be found here, if there is one: `sizes` may find
+        nothing in a bucket that is not there. A directory that is not there yet is no reason.
+        """
+        ...
+
     def sizes(self, folder: str) -> dict[str, int]:
         """The size in bytes of each file in a folder and its folders; empty without the folder."""
         ...

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
+from xml.etree import ElementTree as ET
 
 from hdfs_native import Client
 
+from runtime.addresses import HostPort
 from spark_jobs.archiving.core.manifest import UNFINISHED_SUFFIX
+from spark_jobs.archiving.core.name_nodes import name_nodes
+
+CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class HdfsDirectory:
@@ -28,10 +35,18 @@ class HdfsDirectory:
 
     @classmethod
     def at(cls, address: str) -> HdfsDirectory:
-        """The directory of `hdfs://host:port/dir`; `hdfs:///dir` is one of `fs.defaultFS`."""
+        """The directory of `hdfs://host:port/dir`; `hdfs:///dir` is one of `fs.defaultFS`.
+        ValueError for an address without a name node.
+        """
         parts = urlsplit(address)
+        check_name_node(name_nodes(parts.netloc, hadoop_settings()))
         with _short_errors():
             return cls(Client(f"hdfs://{parts.netloc}" if parts.netloc else None), unquote(parts.path))
+
+    def check(self) -> None:
+        """Ask for the root of the file system."""
+        with _short_errors():
+            self._client.get_file_info("/")
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Sizes by path."""
@@ -95,6 +110,42 @@ class HdfsDirectory:
         except OSError:
             self.remove(unfinished)
             raise
+
+
+def hadoop_settings() -> dict[str, str]:
+    """The settings in the files that the client reads; empty without files. ValueError for a file
+    that is no XML.
+    """
+    home = os.environ.get("HADOOP_HOME")
+    place = os.environ.get("HADOOP_CONF_DIR") or (f"{home}/etc/hadoop" if home else "")
+    found: dict[str, str] = {}
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        file = Path(place, name)
+        if place and file.is_file():
+            try:
+                entries = list(ET.parse(file).iter("property"))  # noqa: S314 - a file of the operator
+            except ET.ParseError as error:
+                raise ValueError(f"{file} cannot be read: {error}") from error
+            for entry in entries:
+                found[(entry.findtext("name") or "").strip()] = (entry.findtext("value") or "").strip()
+    return found
+
+
+def check_name_node(addresses: Sequence[HostPort]) -> None:
+    """Raise OSError if none of them accepts a connection: the client itself would try for
+    minutes.
+    """
+    problems = []
+    for address in addresses:
+        try:
+            socket.create_connection(address, CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            problems.append(f"{address}: {error}")
+        else:
+            return
+    raise OSError(
+        f"no name node answers ({'; '.join(problems)}): is it running, and is this its dfs.namenode.rpc-address?"
+    )
 
 
 class _Writer:

@@ -25,6 +25,10 @@ class LocalDirectory:
         """The directory of `file:///dir` or `/dir`."""
         return cls(Path(unquote(urlsplit(address).path) if address.startswith("file:") else address))
 
+    def check(self) -> None:
+        """List the directory, or the nearest one above it that is there."""
+        os.listdir(next(place for place in (self._root, *self._root.parents) if place.exists()))
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Sizes by path."""
         found = {}

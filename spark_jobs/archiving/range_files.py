@@ -5,7 +5,9 @@ files back into batches.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -20,6 +22,8 @@ from wire.batches.records import decode_batch, printable_name
 
 ROWS_BUFFERED: Final = 50_000
 BYTES_BUFFERED: Final = 16 * 1024 * 1024
+DAYS_OPEN_MAX: Final = 16
+"""Files of days that a range writes at a time: each holds a part of its upload in memory."""
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 """The partition value that Spark reads as null, for records whose timestamp is outside the
 calendar.
@@ -79,14 +83,16 @@ class BatchWriter:
 
 
 class RecordWriter:
-    """The records of a range as Parquet, one file a day. Control batches contain no records of
-    applications and are skipped.
+    """The records of a range as Parquet, one file a day; more of them for a day that comes again
+    after many others. Control batches contain no records of applications and are skipped.
     """
 
     def __init__(self, store: ArchiveStore, piece: Piece) -> None:
         self._store = store
         self._piece = piece
-        self._files: dict[str, tuple[HashedFile, pq.ParquetWriter]] = {}
+        self._open: dict[str, tuple[HashedFile, pq.ParquetWriter]] = {}
+        """By day, the one that was written last at the end."""
+        self._ended: list[tuple[str, HashedFile]] = []
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._row_count = 0
         self._buffered_bytes = 0
@@ -111,35 +117,54 @@ class RecordWriter:
             self._rows.setdefault(day_of(record.timestamp_ms), []).append(row)
             self._row_count += 1
             self._buffered_bytes += len(record.key or b"") + len(record.value or b"")
+            self._buffered_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
         if self._row_count >= ROWS_BUFFERED or self._buffered_bytes >= BYTES_BUFFERED:
             self._flush()
 
     def finish(self, span: str) -> tuple[ArchivedFile, ...]:
-        """A file for each day."""
+        """The files of each day, in the order of the log."""
         self._flush()
-        piece = self._piece
+        for day in list(self._open):
+            self._end(day)
+        numbers: Counter[str] = Counter()
         finished = []
-        for day, (file, writer) in sorted(self._files.items()):
-            writer.close()
-            folder = f"{RECORDS}/topic={piece.split.topic}/day={day}"
-            finished.append(file.finish(f"{folder}/{piece.topic_id}-{span}.parquet"))
+        for day, file in sorted(self._ended, key=itemgetter(0)):
+            number = f"-{numbers[day]}" if numbers[day] else ""
+            numbers[day] += 1
+            folder = f"{RECORDS}/topic={self._piece.split.topic}/day={day}"
+            finished.append(file.finish(f"{folder}/{self._piece.topic_id}-{span}{number}.parquet"))
         return tuple(finished)
 
     def discard(self) -> None:
         """Remove all files."""
-        for file, writer in self._files.values():
-            writer.close()
+        for day in list(self._open):
+            self._end(day)
+        for _, file in self._ended:
             file.discard()
 
     def _flush(self) -> None:
         for day, rows in self._rows.items():
-            if day not in self._files:
-                file = self._store.new_file()
-                self._files[day] = file, pq.ParquetWriter(pa.PythonFile(file, mode="w"), RECORD_COLUMNS)
             columns = zip(*rows, strict=True)
             arrays = [pa.array(column, type=field.type) for column, field in zip(columns, RECORD_COLUMNS, strict=True)]
-            self._files[day][1].write_table(pa.Table.from_arrays(arrays, schema=RECORD_COLUMNS))
+            self._writer(day).write_table(pa.Table.from_arrays(arrays, schema=RECORD_COLUMNS))
         self._rows, self._row_count, self._buffered_bytes = {}, 0, 0
+
+    def _writer(self, day: str) -> pq.ParquetWriter:
+        if day in self._open:
+            self._open[day] = self._open.pop(day)
+        else:
+            if len(self._open) >= DAYS_OPEN_MAX:
+                self._end(next(iter(self._open)))
+            file = self._store.new_file()
+            self._open[day] = file, pq.ParquetWriter(pa.PythonFile(file, mode="w"), RECORD_COLUMNS)
+        return self._open[day][1]
+
+    def _end(self, day: str) -> None:
+        file, writer = self._open.pop(day)
+        # before the writer closes: a failed upload is discarded too
+        self._ended.append((day, file))
+        writer.close()
+        file.end()
 
 
 def day_of(timestamp_ms: int) -> str:

@@ -47,7 +47,7 @@ def restored_records(
     started = time.monotonic()
     asyncio.run(_create(bootstrap, plan.topics))
     write_one = partial(write_log, address, bootstrap)
-    written = in_waves(spark, plan.logs, write_one, "restored partitions:", progress)
+    written = in_waves(lambda: spark, plan.logs, write_one, "restored partitions:", progress)
     return RestoreReport(
         archive=address,
         topics=tuple(topic.name for topic in plan.topics),

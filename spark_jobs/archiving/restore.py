@@ -125,7 +125,7 @@ def restore_logs(
 ) -> None:
     """Append every log. Raises OperationalFailure when one does not end where the archive does."""
     append_one = partial(append_log, address, bootstrap, link)
-    for log, end in in_waves(spark, plan.logs, append_one, "restored partitions:", progress):
+    for log, end in in_waves(lambda: spark, plan.logs, append_one, "restored partitions:", progress):
         if end != log.end_offset:
             raise OperationalFailure(f"{log.topic}-{log.partition} ends at {end}, the archive at {log.end_offset}")
 

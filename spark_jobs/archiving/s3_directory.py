@@ -37,10 +37,21 @@ class S3Directory:
     @classmethod
     def at(cls, address: str) -> S3Directory:
         """The prefix of `s3a://bucket/prefix`."""
+        arguments = client_arguments(address)
+        session = boto3.Session()
+        if "aws_access_key_id" not in arguments and session.get_credentials() is None:
+            raise OSError(
+                "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile"
+            )
         files, root = fs.FileSystem.from_uri(address.replace("s3a://", "s3://", 1))
         bucket, _, prefix = root.strip("/").partition("/")
         with _os_errors():
-            return cls(files, boto3.client("s3", **client_arguments(address)), bucket, prefix)
+            return cls(files, session.client("s3", **arguments), bucket, prefix)
+
+    def check(self) -> None:
+        """List one object."""
+        with _os_errors():
+            self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Sizes by path."""

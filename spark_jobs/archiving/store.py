@@ -71,18 +71,20 @@ class HashedFile:
 
     def discard(self) -> None:
         """Remove what was written."""
-        self._end()
+        self.end()
         self._store.directory.remove(self._unfinished)
 
     def finish(self, path: str) -> ArchivedFile:
         """Close the file and move it to `path` in the archive, where it replaces an older one."""
-        self._end()
+        self.end()
         self._store.place(self._unfinished, path)
         return ArchivedFile(path=path, bytes=self._bytes, sha256=self._hash.hexdigest())
 
-    def _end(self) -> None:
-        self.closed = True
-        self._stream.close()
+    def end(self) -> None:
+        """Close the file, whose bytes are complete; it has no name yet."""
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
 
 
 class ArchiveStore:
@@ -101,7 +103,7 @@ class ArchiveStore:
 
     def manifests(self) -> list[Manifest]:
         """All manifests by run, without what retention has let go. Raises OperationalFailure when
-        one cannot be read.
+        one cannot be read, or no file can be found at the address.
         """
         found = []
         for path in self.paths(MANIFESTS):
@@ -111,6 +113,9 @@ class ArchiveStore:
                 found.append(manifest_of(json.loads(self.content(path))))
             except (OSError, ValueError) as error:
                 raise OperationalFailure(f"manifest {path} cannot be read: {error}") from error
+        if not found:
+            with self._failures():
+                self.directory.check()
         return without_expired(sorted(found, key=lambda manifest: manifest.run))
 
     def write_manifest(self, manifest: Manifest) -> None:

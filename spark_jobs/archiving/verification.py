@@ -4,6 +4,7 @@ the digests that the brokers of a site keep of their logs, which costs sixteen b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -43,10 +44,11 @@ class VerifyReport:
 
 
 def verify(
-    spark: SparkSession, address: str, progress: Progress = lambda _: None, *, bootstrap: str = ""
+    session: Callable[[], SparkSession], address: str, progress: Progress = lambda _: None, *, bootstrap: str = ""
 ) -> VerifyReport:
     """Read every file of the archive again and compare it with its manifest, and with the logs of
-    the site at `bootstrap` if there is one.
+    the site at `bootstrap` if there is one. `session` is called if there are files. Raises
+    OperationalFailure when archive or site cannot be used.
     """
     store = ArchiveStore.at(address)
     manifests = store.manifests()
@@ -63,7 +65,7 @@ def verify(
         RangeCheck(one, is_compacted=one.topic in topics and topics[one.topic].is_compacted, holes=_starts(gaps, one))
         for one in ranges
     ]
-    found = in_waves(spark, checks, partial(checked_range, address, manifests[0].format), "verified", progress)
+    found = in_waves(session, checks, partial(checked_range, address, manifests[0].format), "verified", progress)
     compared = Compared((), (), 0)
     if bootstrap:
         sound = [(check.range, result.digest) for check, result in found if not result.problems]

@@ -21,16 +21,19 @@ Result = TypeVar("Result")
 
 
 def in_waves(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     items: Sequence[Item],
     work: Callable[[Item], Result],
     verb: str,
     progress: Progress,
 ) -> list[tuple[Item, Result]]:
-    """Yield each item with the worker's result, and report the progress after each wave. Raises
-    OperationalFailure.
+    """Return each item with the worker's result, and report the progress after each wave. `session`
+    is called if there are items. Raises OperationalFailure.
     """
     found: list[tuple[Item, Result]] = []
+    if not items:
+        return found
+    spark = session()
     size = spark.sparkContext.defaultParallelism * WAVE_PER_CORE
     for start in range(0, len(items), size):
         wave = items[start : start + size]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -15,8 +15,9 @@ from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
 from spark_jobs.connector.core.options import Subscription
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.log_sizes import log_bytes
 from wire.batches.record_batch import iterate_headers
-from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
+from wire.client.client_errors import TRANSIENT, broker_error
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochEndOffset, EpochQuery, OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
@@ -24,7 +25,6 @@ from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 from wire.rules.topic_names import is_internal_topic
 
-DESCRIBE_LOG_DIRS: Final = 35
 Answer = TypeVar("Answer")
 
 
@@ -135,18 +135,7 @@ class ClusterReader:
         report it.
         """
         wanted = list(partitions)
-
-        async def ask(client: KafkaClient) -> dict[PartitionKey, int]:
-            by_leader: dict[int, dict[str, list[int]]] = {}
-            for topic, partition in wanted:
-                at_leader = by_leader.setdefault(await client.leader(topic, partition), {})
-                at_leader.setdefault(topic, []).append(partition)
-            found: dict[PartitionKey, int] = {}
-            for node, topics in by_leader.items():
-                found |= await _log_bytes(client, node, topics)
-            return found
-
-        return self._run(ask)
+        return self._run(lambda client: log_bytes(client, wanted))
 
     def note_progress(
         self, group: str, offsets: Mapping[PartitionKey, int], epochs: Mapping[PartitionKey, int]
@@ -197,20 +186,6 @@ async def _partitions(client: KafkaClient, subscription: Subscription) -> list[P
         if subscription.has(name) and (names or not is_internal_topic(name))
         for partition in sorted(topic.partitions)
     ]
-
-
-async def _log_bytes(client: KafkaClient, node: int, topics: Mapping[str, list[int]]) -> dict[PartitionKey, int]:
-    asked = [{"topic": topic, "partitions": tuple(partitions)} for topic, partitions in topics.items()]
-    try:
-        answer = await (await client.connection(node)).call(DESCRIBE_LOG_DIRS, {"topics": asked})
-    except (UnsupportedApi, *TRANSIENT):
-        return {}
-    return {
-        (topic.name, partition.partition_index): int(partition.partition_size)
-        for directory in answer.results
-        for topic in directory.topics
-        for partition in topic.partitions
-    }
 
 
 async def _retried(

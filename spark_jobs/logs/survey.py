@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from runtime.process import OperationalFailure
 from spark_jobs.logs.core.splits import LogEnds, is_reached
 from spark_jobs.logs.log_reader import client
+from spark_jobs.logs.log_sizes import log_bytes
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
@@ -34,6 +35,19 @@ def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[PartitionKey, LogEn
     async def ask() -> dict[PartitionKey, LogEnds]:
         async with client(bootstrap) as reader:
             return await _ends(reader, is_wanted)
+
+    return asyncio.run(answered(bootstrap, ask))
+
+
+def log_sizes(bootstrap: str, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    """The size of each log at its leader, in bytes; without the logs whose broker does not report
+    it. Raises OperationalFailure when the site does not answer.
+    """
+    wanted = list(partitions)
+
+    async def ask() -> dict[PartitionKey, int]:
+        async with client(bootstrap) as reader:
+            return await log_bytes(reader, wanted)
 
     return asyncio.run(answered(bootstrap, ask))
 

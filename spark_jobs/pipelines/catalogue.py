@@ -52,10 +52,21 @@ def pipeline(name: str) -> Pipeline:
 
 class JobParser(argparse.ArgumentParser):
     """A parser that also refuses options which contradict each other, before Spark starts. `check`
-    returns a sentence about them, or None.
+    returns a sentence about them, or None. `brokers_of` returns the bootstrap servers that the job
+    asks first, empty for a job without brokers; `inputs` names the options with topics, joined by
+    commas, that the job reads.
     """
 
     check: Callable[[argparse.Namespace], str | None] = staticmethod(lambda _: None)
+    brokers_of: Callable[[argparse.Namespace], str] = staticmethod(
+        lambda given: str(getattr(given, "bootstrap_server", ""))
+    )
+    inputs: tuple[str, ...] = ()
+
+    def inputs_of(self, given: argparse.Namespace) -> list[str]:
+        """The topics that the job reads, which have to be there."""
+        named = ",".join(str(getattr(given, name)) for name in self.inputs)
+        return [topic.strip() for topic in named.split(",") if topic.strip()]
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The options; ends the program with 2 for wrong ones."""

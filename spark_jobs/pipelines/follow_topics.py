@@ -90,7 +90,16 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--until", type=Path, help="end when this file exists")
     found.add_argument("--small", action="store_true", help="interpret queries, which saves the time to compile them")
     add_stream_options(found)
+    found.brokers_of = brokers_of
+    found.inputs = ("topics",)
     return found
+
+
+def brokers_of(given: argparse.Namespace) -> str:
+    """The brokers to ask now: those in the file of `--brokers` when it names some."""
+    file = given.brokers
+    named = file.read_text(encoding="utf-8").strip() if file is not None and file.exists() else ""
+    return named or str(given.bootstrap_server)
 
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
@@ -155,10 +164,8 @@ class _Following:
         return self._source_now() != self.source
 
     def _source_now(self) -> TopicSource:
-        file = self._given.brokers
-        brokers = file.read_text(encoding="utf-8").strip() if file is not None and file.exists() else ""
         return TopicSource(
-            bootstrap=brokers or self._given.bootstrap_server,
+            bootstrap=brokers_of(self._given),
             topics=self._given.topics,
             is_list=True,
             options={"failOnDataLoss": "false"},

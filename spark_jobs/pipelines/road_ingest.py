@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_stream_options(found)
     found.check = _contradiction
+    found.inputs = ("data", "control")
     return found
 
 

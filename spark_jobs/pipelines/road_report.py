@@ -17,14 +17,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-from spark_jobs.pipelines.catalogue import submitted
+from spark_jobs.pipelines.catalogue import JobParser, submitted
 
 HOUR_MS = 3_600_000
 
 
 def parser() -> argparse.ArgumentParser:
     """The job's options."""
-    found = argparse.ArgumentParser(description="Report what road-ingest has stored.")
+    found = JobParser(description="Report what road-ingest has stored.")
     found.add_argument("--from", dest="source", required=True, type=Path, help="the directory of the tables")
     found.add_argument("--places", type=Path, help="JSON: kilometres along the road by checkpoint id")
     found.add_argument("--kmh-max", type=float, default=200.0, help="faster is not one car")

@@ -22,6 +22,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, records_of
 from spark_jobs.logs.survey import log_ends
 from spark_jobs.pipelines.catalogue import submitted, topic_parser
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found = topic_parser("Write what a topic has got since the last run to Parquet files.")
     found.add_argument("--topic", required=True, help="the topic")
     found.add_argument("--to", required=True, type=Path, help="directory for the files, on a file system of the driver")
+    found.inputs = ("topic",)
     return found
 
 
@@ -44,6 +46,8 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     number = int(done[-1].stem) + 1 if done else 0
     first = {int(key): end for key, (_, end) in json.loads(done[-1].read_text()).items()} if done else {}
     ends = log_ends(given.bootstrap_server, lambda name: name == topic)
+    if not ends:
+        raise OperationalFailure(f"topic {topic} is not there")
     ranges = {
         partition: (max(first.get(partition, 0), found.start_offset), found.end_offset)
         for (_, partition), found in ends.items()

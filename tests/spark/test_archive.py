@@ -60,18 +60,23 @@ class Archive:
         self.logs = logs
         self.directory = directory
         self.address = directory.as_uri()
+        self.starts = 0
+
+    def session(self) -> SparkSession:
+        self.starts += 1
+        return self.spark
 
     def request(self, **fields: object) -> ArchiveRequest:
         return ArchiveRequest(bootstrap=self.logs.a.bootstrap, to=self.address, topics=self.logs.topic, **fields)  # type: ignore[arg-type]
 
     def run(self, **fields: object) -> ArchiveReport:
-        return ArchiveRun(self.request(**fields)).run(self.spark)
+        return ArchiveRun(self.request(**fields)).run(self.session, cores=2)
 
     def files(self, suffix: str) -> list[Path]:
         return sorted(self.directory.rglob(f"*{suffix}"))
 
     def problems(self) -> tuple[str, ...]:
-        return verify(self.spark, self.address).problems
+        return verify(self.session, self.address).problems
 
 
 @pytest.fixture
@@ -89,7 +94,8 @@ def test_runs_store_each_range_once_as_the_bytes_of_the_log_and_a_dry_run_stores
     dry = ArchiveRun(archive.request()).dry_run(cores=2)
     assert (dry.planned_offsets, archive.directory.exists()) == (3, False)
     assert spans(archive.run()) == [(0, 3)]
-    assert (archive.run().runs, spans(archive.run())) == ((), [])
+    starts = archive.starts
+    assert (archive.run().runs, spans(archive.run()), archive.starts) == ((), [], starts)
     logs.append(logs.a, batch(b"4", b"5"))
     report = archive.run(is_until_end=True)
     assert (spans(report), report.runs) == ([(3, 5)], (2,))
@@ -108,7 +114,7 @@ def test_the_next_run_replaces_the_files_of_a_run_that_was_killed_before_its_man
     archive.run()
     (archive.directory / "manifests" / "00000002.json").unlink()
     logs.append(logs.a, batch(b"3"))
-    checked = verify(archive.spark, archive.address)
+    checked = verify(archive.session, archive.address)
     assert (len(checked.unnamed_files), checked.problems) == (1, ())
     assert spans(archive.run()) == [(1, 3)]
     assert [file.name.split("-")[1:] for file in archive.files(".batches")] == [
@@ -145,7 +151,7 @@ def test_each_range_is_compared_with_the_digests_of_a_site(archive: Archive) -> 
     for values in ([b"1"] * 3_000, [b"2"] * 3_000, [b"3"] * 3_000):
         logs.append(logs.a, batch(*values))
         archive.run()
-    checked = verify(archive.spark, archive.address, bootstrap=logs.a.bootstrap)
+    checked = verify(archive.session, archive.address, bootstrap=logs.a.bootstrap)
     assert (checked.problems, checked.compared_ranges, checked.not_compared) == ((), 3, ())
     _, second, _ = archive.files(".batches")
     manifest = archive.directory / "manifests" / "00000002.json"
@@ -155,13 +161,13 @@ def test_each_range_is_compared_with_the_digests_of_a_site(archive: Archive) -> 
     manifest.write_text(manifest.read_text().replace(sha256(kept).hexdigest(), sha256(rewritten).hexdigest()))
     assert archive.problems() == ()
     delete_records(logs.a.bootstrap, logs.topic, 3_000)
-    checked = verify(archive.spark, archive.address, bootstrap=logs.a.bootstrap)
+    checked = verify(archive.session, archive.address, bootstrap=logs.a.bootstrap)
     assert checked.problems == (f"{logs.topic}-0 offsets 3000 to 5999 differ from the log of the site",)
     assert checked.compared_ranges == 2
     assert checked.not_compared == (
         f"{logs.topic}-0 offsets 0 to 2999: the site has deleted them, or does not have them yet",
     )
-    elsewhere = verify(archive.spark, archive.address, bootstrap=logs.b.bootstrap)
+    elsewhere = verify(archive.session, archive.address, bootstrap=logs.b.bootstrap)
     assert (elsewhere.problems, elsewhere.compared_ranges) == ((), 0)
     assert all("no topic with this id" in reason for reason in elsewhere.not_compared)
 
@@ -243,7 +249,7 @@ def test_records_are_written_again_in_order_with_headers_that_name_their_former_
 
 def test_an_address_without_an_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OperationalFailure, match="no manifest"):
-        verify(spark, tmp_path.as_uri())
+        verify(lambda: spark, tmp_path.as_uri())
     with pytest.raises(OperationalFailure, match="accepted"):
         ArchiveStore.at("ftp://somewhere/archive")
 

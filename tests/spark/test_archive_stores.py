@@ -118,8 +118,11 @@ def run(*arguments: str) -> dict[str, Any]:
 
 
 def killed_while_it_archives(store: ArchiveStore, command: list[str], folder: str) -> None:
-    """Kill the archiver and its workers as soon as it has written a file of the folder."""
+    """Kill the archiver and its workers as soon as it has written a file of the folder. It has one
+    core, so that it writes its files one after the other.
+    """
     before = set(store.paths(folder))
+    command = [*command, "--cores", "1"]
     process = subprocess.Popen(command, start_new_session=True, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
 
     def has_written() -> bool:
@@ -128,7 +131,7 @@ def killed_while_it_archives(store: ArchiveStore, command: list[str], folder: st
     eventually_sync(has_written)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL, "the archiver ended before it was killed"
 
 
 def fill(bootstrap: str, topic: str, *, count: int, size_bytes: int = 1_000) -> None:
@@ -249,11 +252,39 @@ def test_one_archiver_at_a_time_writes_and_one_that_was_paused_cannot(sites: Emb
     assert run("archive", "verify", "--from", place.address)["unnamed_files"] == []
 
 
-def test_a_store_that_cannot_be_reached_is_named_in_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    address = "s3a://archives/none" if place.address.startswith("s3a") else "hdfs://127.0.0.1:1/none"
-    command = antipode("archive", "expire", "--from", address, "--bytes-max", "0")
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+def refused(*arguments: str, environment: Mapping[str, str | None]) -> str:
+    """The only line that a command prints when it ends with 1: before Spark, which prints its
+    start.
+    """
+    known = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    ended = subprocess.run(
+        antipode(*arguments), capture_output=True, text=True, cwd=REPOSITORY, check=False, env=known, timeout=60
+    )
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
-    assert f"the archive {address} cannot be used: " in line
+    return line
+
+
+COMMANDS = (("archive", "verify", "--from"), ("archive", "expire", "--bytes-max", "0", "--from"), ("restore", "--from"))
+
+
+def test_a_store_that_cannot_be_used_is_named_in_one_line_without_spark(place: Place) -> None:
+    if place.address.startswith("s3a"):
+        wrong: list[tuple[str, dict[str, str | None], str]] = [
+            ("s3a://archives/none", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "Failed to connect to 127.0.0.1"),
+            ("s3a://missing/none", {}, "The specified bucket does not exist"),
+            ("s3a://archives/none", {"AWS_SECRET_ACCESS_KEY": "no"}, "SIGNATURE_DOES_NOT_MATCH"),
+            ("s3a://archives/none", {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
+        ]
+    else:
+        wrong = [
+            ("hdfs://127.0.0.1:1/none", {}, "no name node answers (127.0.0.1:1: "),
+            ("hdfs://127.0.0.1/none", {}, "has no port"),
+        ]
+    for number, (address, environment, reason) in enumerate(wrong):
+        line = refused(*COMMANDS[number % len(COMMANDS)], address, environment=environment)
+        assert f"the archive {address} cannot be used: " in line
+        assert reason in line
+    for command in COMMANDS:
+        line = refused(*command, place.address, environment={})
+        assert f"there is no archive at {place.address}: it holds no manifest" in line

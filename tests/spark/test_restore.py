@@ -65,7 +65,7 @@ def test_a_restored_site_is_equal_takes_writes_and_is_not_restored_twice(
     produce(a, 1, batch(b"5"), batch(b"6", b"7"))
     delete_records(a, TOPIC, 1)
     address = (tmp_path / "archive").as_uri()
-    assert not ArchiveRun(ArchiveRequest(bootstrap=a, to=address)).run(spark).problems
+    assert not ArchiveRun(ArchiveRequest(bootstrap=a, to=address)).run(lambda: spark, cores=2).problems
     plan = planned(address, b, ".*")
     report = restored(spark, plan, archive=address, bootstrap=b, site="b", known=sites.environment.agents())
     assert (report.partitions, report.offsets) == (2, 6)

@@ -6,19 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.administration.log_dirs import directories_of
 from cli.shared.command_config import command_config_environment
 from cli.shared.output import OutputFormat, console, print_json, print_table, report_progress
+from cli.spark.local_sessions import lazy_session
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from spark_jobs.reconciling.core.reading_plan import Sizes, TopicReading
     from spark_jobs.reconciling.core.verdict import ReconciliationReport
     from spark_jobs.reconciling.request import Request
@@ -36,33 +33,10 @@ def compare_records(request: Request, directory: Path, cores: int, *, is_resumed
     from spark_jobs.reconciling.run import reconcile
 
     os.environ.update(command_config_environment())
-    with _lazy_session(directory, cores) as session:
+    with lazy_session("antipode reconcile", cores, directory) as session:
         found = reconcile(session, request, report_progress, out=directory, is_resumed=is_resumed)
     write_report(found, directory)
     return found
-
-
-@contextmanager
-def _lazy_session(directory: Path, cores: int) -> Iterator[Callable[[], SparkSession]]:
-    """A function that starts Spark at its first call; the session ends with the block."""
-    started: list[SparkSession] = []
-
-    def session() -> SparkSession:
-        if not started:
-            from deploy.class_archives import spark_environment
-            from spark_jobs.session import noise_into, session
-
-            os.environ.update(spark_environment())
-            report_progress("starting Spark")
-            with noise_into(directory / "spark.log"):
-                started.append(session("antipode reconcile", is_local=True, cores=cores or None))
-        return started[0]
-
-    try:
-        yield session
-    finally:
-        for one in started:
-            one.stop()
 
 
 def write_history_of(directory: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.shared.failures import usage_error
-from cli.shared.output import report_progress
 from cli.shared.sites import needed_environment, open_environment, site_clients
+from cli.spark.brokers import problems_of_sites
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
@@ -17,12 +17,6 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
 if TYPE_CHECKING:
     from dr.drill.environment import Environment
     from wire.control.cluster_pb2 import LinkRecord
-
-
-REQUEST_TIMEOUT_MS = 5_000
-ANSWERED_WITHIN_MS = 20_000
-"""As long as a comparison waits for a site: a line that fails for a few seconds ends none."""
-REPORTED_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,31 +69,10 @@ def sides_of_link(environment: Path | None, link: str) -> Sides:
 
 
 async def check_sites_answer(sides: Sides) -> None:
-    """Check that a broker of each site answers, before Spark starts: its start takes far longer
-    than this check.
-    """
-    named = {sides.source_site: sides.source, sides.target_site: sides.target}
-    found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))
-    if problems := [problem for problem in found if problem]:
-        raise OperationalFailure("; ".join(problems))
-
-
-async def _problem_of(site: str, bootstrap_servers: str) -> str:
-    from wire.client.client_errors import KafkaClientError
-    from wire.client.connection import ConnectionOptions
-    from wire.client.raw_client import KafkaClient
-
-    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=REQUEST_TIMEOUT_MS)
-    brokers = parse_host_ports(bootstrap_servers)
-    try:
-        async with KafkaClient(brokers, options, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
-            asking = asyncio.ensure_future(client.metadata([]))
-            if not (await asyncio.wait({asking}, timeout=REPORTED_AFTER_S))[0]:
-                report_progress(f"waiting up to {ANSWERED_WITHIN_MS // 1000} s for site {site} at {bootstrap_servers}")
-            await asking
-    except KafkaClientError as error:
-        return f"site {site}: no broker at {bootstrap_servers} answers ({error})"
-    return ""
+    """Check that a broker of each site answers, before Spark starts."""
+    problems = await problems_of_sites({sides.source_site: sides.source, sides.target_site: sides.target})
+    if problems:
+        raise OperationalFailure("; ".join(problems.values()))
 
 
 async def _link_record(environment: Environment, name: str) -> LinkRecord:

@@ -3,18 +3,24 @@ problems. Pure.
 
 A run continues at the end of the archived ranges, and reads to the high watermark at its start. The
 ranges of a log are read in parallel; afterwards `settled` joins them in order, so that each range
-begins at the end of the previous one.
+begins at the end of the previous one. Ranges are bounded by offsets and by bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from spark_jobs.archiving.core.manifest import ArchivedFile, ArchivedRange, ArchivedTopic, Hole, LogId
 from spark_jobs.logs.core.splits import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
 from wire.protocol.ids import PartitionKey
+
+RANGE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The size of a range, estimated by its share of the log's offsets. A worker streams its range: the
+bound is for the work that is repeated when a task fails, and for the size of files (an upload to S3
+has at most 10,000 parts).
+"""
 
 
 class Piece(NamedTuple):
@@ -65,9 +71,12 @@ def plan(
     ends: Mapping[PartitionKey, LogEnds],
     archived: Mapping[LogId, int],
     *,
+    log_bytes: Mapping[PartitionKey, int],
     cores: int,
 ) -> ArchivePlan:
-    """The ranges from where each log's archive ends to its high watermark."""
+    """The ranges from where each log's archive ends to its high watermark. `log_bytes` has the
+    sizes of logs; a log of unknown size is divided by offsets alone.
+    """
     found = ArchivePlan()
     wanted: list[tuple[ArchivedTopic, int, int, int]] = []
     for topic in topics:
@@ -88,9 +97,17 @@ def plan(
     total = sum(until - first for _, _, first, until in wanted)
     length = max(SPLIT_OFFSETS_MIN, -(-total // (cores * SPLITS_PER_CORE)))
     for topic, partition, first, until in wanted:
-        for split in pieces("", (topic.name, partition), first=first, until=until, length=length):
+        key = (topic.name, partition)
+        bounded = min(length, _offsets_within(RANGE_BYTES_MAX, ends[key], log_bytes.get(key, 0)))
+        for split in pieces("", key, first=first, until=until, length=bounded):
             found.pieces.append(Piece(topic.topic_id, split, topic.is_compacted))
     return found
+
+
+def _offsets_within(size_bytes: int, held: LogEnds, log_bytes: int) -> int:
+    """The number of offsets of a log that have about this size, at least one."""
+    offsets = held.end_offset - held.start_offset
+    return max(1, offsets if log_bytes <= size_bytes else offsets * size_bytes // log_bytes)
 
 
 def _hole(topic: ArchivedTopic, partition: int, first_offset: int, end_offset: int) -> Hole:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.archiving.core.archive_plan import ArchivePlan, Piece, Stored, plan, settled
+from spark_jobs.archiving.core.archive_plan import RANGE_BYTES_MAX, ArchivePlan, Piece, Stored, plan, settled
 from spark_jobs.archiving.core.claims import Claim, claim_of, ended_here, others, unchanged
 from spark_jobs.archiving.core.manifest import (
     RECORDS,
@@ -39,10 +39,10 @@ LOG = LogId(ID, 0)
 ORDERS = ArchivedTopic(name="orders", topic_id=ID, partition_count=1, configs={})
 
 
-def planned(start: int, end: int, position: int | None, *, cores: int = 1) -> ArchivePlan:
+def planned(start: int, end: int, position: int | None, *, cores: int = 1, log_bytes: int = 0) -> ArchivePlan:
     archived = {} if position is None else {LOG: position}
     ends = {("orders", 0): LogEnds(start_offset=start, end_offset=end)}
-    return plan([ORDERS], ends, archived, cores=cores)
+    return plan([ORDERS], ends, archived, log_bytes={("orders", 0): log_bytes}, cores=cores)
 
 
 def spans(found: ArchivePlan) -> list[tuple[int, int]]:
@@ -101,11 +101,25 @@ def test_a_log_that_ends_before_the_archive_does_is_a_problem_and_not_read() -> 
     assert (spans(found), len(found.problems)) == ([], 1)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 16))
-def test_the_pieces_of_a_run_join_and_cover_everything(start: int, length: int, cores: int) -> None:
-    found = spans(planned(start, start + length, None, cores=cores))
+@given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 16), st.integers(0, 100))
+def test_the_pieces_of_a_run_join_and_cover_everything(start: int, length: int, cores: int, ranges: int) -> None:
+    found = spans(planned(start, start + length, None, cores=cores, log_bytes=ranges * RANGE_BYTES_MAX))
     assert sum(until - first for first, until in found) == length
     assert all(before[1] == after[0] for before, after in pairwise(found))
+
+
+@given(st.integers(0, 1_000), st.integers(1, 1_000), st.integers(1, 64), st.integers(0, 999))
+def test_a_range_has_at_most_its_number_of_bytes_or_one_offset(start: int, length: int, size: int, done: int) -> None:
+    log_bytes = size * RANGE_BYTES_MAX // 4
+    found = spans(planned(start, start + length, start + min(done, length), log_bytes=log_bytes))
+    offset_bytes = log_bytes / length
+    assert all((until - first) * offset_bytes <= max(RANGE_BYTES_MAX, offset_bytes) for first, until in found)
+
+
+def test_large_records_are_divided_by_bytes_and_small_ones_by_offsets() -> None:
+    assert len(spans(planned(0, 1_000, None, log_bytes=8 * RANGE_BYTES_MAX))) == 8
+    assert spans(planned(0, 1_000, None, log_bytes=RANGE_BYTES_MAX)) == [(0, 1_000)]
+    assert len(spans(planned(0, 100_000, None, log_bytes=1_000))) == 4
 
 
 def test_ranges_join_although_a_batch_reaches_over_the_end_of_its_piece() -> None:

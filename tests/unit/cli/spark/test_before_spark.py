@@ -1,0 +1,99 @@
+"""What commands refuse before they start Spark: brokers that do not answer, and archives that are
+not there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.embedded.commands import app
+from tests.support.processes.ports import LOOPBACK, free_port
+
+HINT = "is it running, is the address right, and does security.protocol of --command-config fit this listener?"
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("spark_jobs.session.session", started)
+    monkeypatch.setattr("cli.spark.brokers.ANSWERED_WITHIN_MS", 300)
+
+
+@pytest.fixture
+def dead() -> str:
+    """An address at which nothing listens."""
+    return f"{LOOPBACK}:{free_port()}"
+
+
+def refused(*arguments: str) -> str:
+    """The error of a command that ends with 1."""
+    ended = CliRunner().invoke(app, list(arguments))
+    assert ended.exit_code == 1, (ended.output, ended.exception)
+    return ended.output
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_an_archive_names_brokers_that_do_not_answer_and_writes_nothing(
+    tmp_path: Path, dead: str, dry: tuple[str, ...]
+) -> None:
+    to = tmp_path / "archive"
+    output = refused("archive", "--bootstrap-server", dead, "--to", to.as_uri(), *dry)
+    assert f"no broker at {dead} answers" in output
+    assert HINT in output
+    assert not to.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pipeline", "run", "word-count", "--input-topic", "a", "--output-topic", "b", "--checkpoint", "c", "--once"),
+        ("pipeline", "run", "follow-topics", "--topics", "a", "--to", "b", "--checkpoint", "c", "--once"),
+        ("archive", "verify", "--from", "/nowhere"),
+    ],
+)
+def test_commands_name_brokers_that_do_not_answer(command: tuple[str, ...], dead: str) -> None:
+    assert f"no broker at {dead} answers" in refused(*command, "--bootstrap-server", dead)
+
+
+def test_a_pipeline_that_takes_its_brokers_from_a_file_asks_those(tmp_path: Path, dead: str) -> None:
+    file, other = tmp_path / "brokers", f"{LOOPBACK}:{free_port()}"
+    file.write_text(f"{other}\n")
+    given = ("--topics", "a", "--to", "b", "--checkpoint", "c", "--brokers", str(file))
+    output = refused("pipeline", "run", "follow-topics", "--bootstrap-server", dead, *given)
+    assert f"no broker at {other} answers" in output
+
+
+def test_an_audit_names_both_sites_when_none_answers(tmp_path: Path, dead: str) -> None:
+    file, other = tmp_path / "environment.json", f"{LOOPBACK}:{free_port()}"
+    sites = {name: {"bootstrap_servers": at, "grpc": [at], "processes": []} for name, at in (("a", dead), ("b", other))}
+    file.write_text(json.dumps({"sites": sites, "links": [{"name": "a-b", "source": "a", "target": "b"}]}))
+    output = refused("audit", "run", "a-b", "--environment", str(file), "--state", str(tmp_path / "state"))
+    for site, address in (("a", dead), ("b", other)):
+        assert f"site {site}: no broker at {address} answers" in output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("archive", "verify", "--from"),
+        ("archive", "expire", "--bytes-max", "0", "--from"),
+        ("restore", "--from"),
+    ],
+)
+def test_a_missing_archive_and_a_wrong_address_are_named(command: tuple[str, ...], tmp_path: Path) -> None:
+    nothing, file = (tmp_path / "nothing").as_uri(), tmp_path / "file"
+    file.touch()
+    assert f"there is no archive at {nothing}: it holds no manifest" in refused(*command, nothing)
+    assert f"the archive {file}/below cannot be used: " in refused(*command, f"{file}/below")
+    assert "accepted: file:///dir, hdfs://host:port/dir, s3a://bucket/dir" in refused(*command, "ftp://host/archive")
+
+
+def test_wrong_brokers_are_named(tmp_path: Path) -> None:
+    output = refused("archive", "--bootstrap-server", "host", "--to", tmp_path.as_uri())
+    assert "the brokers 'host' are not usable: 'host' has no port; accepted: host:port" in output

@@ -4,6 +4,7 @@ starts quickly and stays quiet. Also reports of progress, and the cause of a fai
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -37,7 +38,8 @@ Result = TypeVar("Result")
 
 
 def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSession:
-    """The session; With `is_local` False the session uses the settings of spark-submit."""
+    """The session. With `is_local` False it uses the settings of spark-submit."""
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -59,6 +61,9 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
             "spark.log.level": "ERROR",
             "spark.ui.showConsoleProgress": "false",
         }
+        # They repeat each error with its Java stack as JSON on standard error.
+        for repeating in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(repeating).setLevel(logging.CRITICAL)
         builder = builder.master(f"local[{used}]")
         for key, value in settings.items():
             builder = builder.config(key, value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.links.mirrors import MirrorAddress, known_mirrors
+from cli.shared.brokers import problems_of_sites
 from cli.shared.failures import failures_as_messages
 from cli.shared.lists import split_list
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
@@ -72,6 +73,8 @@ def repair(
     with failures_as_messages():
         known = open_environment(needed_environment(environment))
         request = asyncio.run(_request(known, name))
+        if away := asyncio.run(problems_of_sites(request.bootstraps)):
+            raise OperationalFailure("; ".join(away.values()))
         changed = {
             "topic_whitelist": tuple(split_list(topic)),
             "suspects": None if findings is None else _named_in(findings),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.brokers import check_brokers_answer
 from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
-from cli.spark.brokers import check_brokers_answer
 from cli.spark.local_sessions import Cores, lazy_session
 from runtime.process import ExitCode
 
@@ -184,6 +184,9 @@ def _print(report: ArchiveReport, output: OutputFormat) -> None:
         console.print(f"  [red]{problem}[/]", highlight=False)
     if report.is_dry_run:
         console.print(f"a run would read {report.planned_offsets:,} offsets", highlight=False)
+        return
+    if not report.ranges and not report.holes and not report.problems:
+        console.print(f"nothing new: {report.to} has the records up to the high watermarks", highlight=False)
         return
     document = report.as_document()
     sums = f"{len(report.ranges)} ranges, {document['records']:,} records, {document['bytes']:,} bytes"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.brokers import problems_of_sites
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import (
     Output,
@@ -22,7 +23,6 @@ from cli.shared.output import (
     report_progress,
 )
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
-from cli.spark.brokers import problems_of_sites
 from cli.spark.local_sessions import Cores, lazy_session
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
@@ -205,7 +205,10 @@ def _print(found: AuditReport, directory: Path, output: OutputFormat) -> None:
         (one.topic, one.tier, one.records, one.rejected, one.late, iso_time(found.settled_until_ms.get(one.topic, 0)))
         for one in found.totals[:SHOWN_MAX]
     ]
-    print_table("", ("topic", "tier", "records", "rejected", "late", "settled until"), rows)
+    if rows:
+        print_table("", ("topic", "tier", "records", "rejected", "late", "settled until"), rows)
+    else:
+        console.print("[yellow]nothing is judged[/]: the audit has counted no record of a topic", highlight=False)
     for gap in found.judged.gaps[:SHOWN_MAX]:
         kind = "[red]alarm[/]" if gap.is_alarm else "short"
         place = f"{gap.topic} at {gap.tier} from {iso_time(gap.first_window_ms)}"

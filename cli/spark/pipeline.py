@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from cli.shared.brokers import check_brokers_answer
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from cli.spark.brokers import check_brokers_answer
 from cli.spark.local_sessions import Cores, lazy_session
+from cli.spark.stream_progress import reported_batches
 from runtime.process import ExitCode
 
 app = typer.Typer(
@@ -72,7 +73,8 @@ def run(
         if brokers := parser.brokers_of(given):
             check_brokers_answer(brokers, parser.inputs_of(given))
         spark = session()
-        result = result_of(lambda: job.run(spark, given))
+        with reported_batches(spark):
+            result = result_of(lambda: job.run(spark, given))
     if output is OutputFormat.JSON:
         print_json({"pipeline": name, "result": result})
     else:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.brokers import check_brokers_answer
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
-from cli.spark.brokers import check_brokers_answer
 from cli.spark.local_sessions import Cores, lazy_session
 
 if TYPE_CHECKING:

@@ -96,8 +96,6 @@ class ArchiveRun:
         Raises OperationalFailure when source or archive cannot be used, or another archiver writes
         to it.
         """
-        # before the lock: a claim would be the first file of an archive for which there is no source
-        self._planned(cores)
         lock = ArchiveLock(ArchiveStore.at(self.request.to), self.progress)
         with lock.held():
             while self._pass(session, cores, lock) and self.request.is_until_end:

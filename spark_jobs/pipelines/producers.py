@@ -4,7 +4,7 @@ clients of a job do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_jobs.logs.cluster_client import security_of_file
 from wire.client.librdkafka_options import librdkafka_options
@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 
-def idempotent_producer(bootstrap: str, *, linger_ms: int = 5) -> Producer:
-    """A producer that waits for all in-sync replicas and repeats no record. ConfigurationError."""
+BATCH_BYTES_MAX: Final = 1_000_000
+"""librdkafka's own limit, below the default of a topic's max.message.bytes."""
+
+
+def idempotent_producer(bootstrap: str, *, linger_ms: int = 5, batch_bytes_max: int = BATCH_BYTES_MAX) -> Producer:
+    """A producer that waits for all in-sync replicas and repeats no record. Its batches have to be
+    smaller than the topic's max.message.bytes. ConfigurationError.
+    """
     from confluent_kafka import Producer
 
     security = security_of_file()
@@ -24,6 +30,7 @@ def idempotent_producer(bootstrap: str, *, linger_ms: int = 5) -> Producer:
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": linger_ms,
+            "batch.size": batch_bytes_max,
             **({} if security is None else librdkafka_options(security)),
         }
     )

@@ -22,6 +22,9 @@ from spark_jobs.pipelines.producers import idempotent_producer
 
 ANSWER_WITHIN_S = 60.0
 GATHER_MS = 100
+BATCH_BYTES_MAX = 32_768
+"""The data contract gives the data topic a max.message.bytes of 65,536, which is for whole batches.
+"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:  # noqa: ARG001  every job has it
     """Produce, and wait until all is acknowledged."""
-    producer = idempotent_producer(given.bootstrap_server, linger_ms=0 if given.route == DEVICE else GATHER_MS)
+    linger_ms = 0 if given.route == DEVICE else GATHER_MS
+    producer = idempotent_producer(given.bootstrap_server, linger_ms=linger_ms, batch_bytes_max=BATCH_BYTES_MAX)
     at_ms = round(time.time() * 1000) - 1_000 * given.count
     values = road_records(given.count, at_ms=at_ms, route=given.route, first=given.first, bad_every=given.bad_every)
     problems: list[str] = []

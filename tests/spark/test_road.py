@@ -193,6 +193,10 @@ def test_a_producer_and_a_consumer_are_replaced_each_by_itself(jobs: Jobs, tmp_p
     assert code == 1
     (finding,) = document["findings"]
     assert finding["text"].endswith("plate is not of type string")
+    # Batches fit into the data topic, also those of many records.
+    for route in ("device", "server"):
+        written = jobs.run("road-produce", "--topic", contracted.data, "--count", "1000", "--route", route)
+        assert written.startswith("wrote 1,000 records")
 
 
 def test_a_day_of_records_is_a_report_of_24_rows(jobs: Jobs) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.shared.brokers import problems_of_sites
 from cli.shared.failures import usage_error
 from cli.shared.sites import needed_environment, open_environment, site_clients
-from cli.spark.brokers import problems_of_sites
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of

@@ -22,7 +22,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("spark_jobs.session.session", started)
-    monkeypatch.setattr("cli.spark.brokers.ANSWERED_WITHIN_MS", 300)
+    monkeypatch.setattr("cli.shared.brokers.ANSWERED_WITHIN_MS", 300)
 
 
 @pytest.fixture

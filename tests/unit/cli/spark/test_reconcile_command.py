@@ -23,7 +23,7 @@ def test_sites_that_do_not_answer_are_named_before_spark_is_started(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("spark_jobs.session.session", started)
-    monkeypatch.setattr("cli.spark.brokers.ANSWERED_WITHIN_MS", 300)
+    monkeypatch.setattr("cli.shared.brokers.ANSWERED_WITHIN_MS", 300)
     source, target = (f"{LOOPBACK}:{free_port()}" for _ in range(2))
     ended = CliRunner().invoke(
         app, ["reconcile", "--source", source, "--target", target, "--out", str(tmp_path / "report")]

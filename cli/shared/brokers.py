@@ -1,4 +1,6 @@
-"""Checks that brokers answer before a command starts Spark, which takes far longer than the check."""
+"""Checks that brokers answer, before a command does anything else: Spark's start takes far longer
+than the check.
+"""
 
 from __future__ import annotations
 

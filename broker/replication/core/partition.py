@@ -101,7 +101,7 @@ class Partition(PartitionState):
             effects += began
         self.hold = hold_by_terms(self.hold, terms if self.is_leader else None, now_ms=now_ms)
         if effects:
-            self._note(f"{change.value} of {image.leader} in epoch {image.leader_epoch}, in sync {self.isr}")
+            self._note(change, "of", image.leader, "in epoch", image.leader_epoch, "in sync", self.isr)
         return Decision(change, self._advance(effects))
 
     def _begin_leadership(self, image: PartitionImage, now_ms: float) -> tuple[LeadershipChange, Effects]:
@@ -191,7 +191,7 @@ class Partition(PartitionState):
 
     def record_truncation(self, log_end_offset: int) -> Effects:
         """The own log was truncated (only a follower or a mirror's target does this)."""
-        self._note(f"truncated from {self.log_end_offset} to {log_end_offset}, committed {self.high_watermark}")
+        self._note("truncated from", self.log_end_offset, "to", log_end_offset, "committed", self.high_watermark)
         self.truncation_count += 1
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
@@ -213,7 +213,7 @@ class Partition(PartitionState):
         """The own log was emptied and continues at `offset` (its source or leader begins above all
         its records).
         """
-        self._note(f"restarts at {offset} after {self.log_end_offset}")
+        self._note("restarts at", offset, "after", self.log_end_offset)
         self.truncation_count += 1
         moved = HighWatermarkMoved(self.high_watermark, offset)
         self.log_end_offset = self.high_watermark = self.mirrorable_end = offset
@@ -295,7 +295,7 @@ class Partition(PartitionState):
         if not hold.check(high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end, now_ms=now_ms):
             # a plain hold moves by reports alone; the bound on a lag moves with the clock
             return self._advance(NO_EFFECTS) if isinstance(hold, LagBoundedHold) else NO_EFFECTS
-        self._note(f"gives up its standby, which has acknowledged {hold.acknowledged}")
+        self._note("gives up its standby, which has acknowledged", hold.acknowledged)
         return self._advance((StandbyGivenUp(hold.acknowledged, self.high_watermark),))
 
     # --- in-sync replicas, proposed by the leader
@@ -368,13 +368,13 @@ class Partition(PartitionState):
 
     def propose_isr(self, isr: tuple[int, ...]) -> Effects:
         """The proposal is being sent: from now on the high watermark waits for both sets."""
-        self._note(f"proposes {isr}, in sync {self.isr}")
+        self._note("proposes", isr, "in sync", self.isr)
         self.proposed_isr = isr
         return (IsrProposed(isr),)
 
     def withdraw_proposal(self) -> Effects:
         """The controller has refused: the known in-sync replicas stay."""
-        self._note(f"withdraws {self.proposed_isr}")
+        self._note("withdraws", self.proposed_isr)
         self.proposed_isr = None
         return self._advance(NO_EFFECTS)
 
@@ -397,5 +397,7 @@ class Partition(PartitionState):
         """
         problems = [*violations(self, self._checked)]
         if problems:
-            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
+            raise InvariantBroken(
+                "; ".join(problems) + "\nstory:\n" + "\n".join(" ".join(map(str, decision)) for decision in self._story)
+            )
         self._checked = Reached.of(self)

@@ -97,7 +97,7 @@ class PartitionState:
     truncation_count: int = 0
     _awaited_flush_end: int = 0
     """The end of the last append that waits for a flush."""
-    _story: tuple[str, ...] = ()
+    _story: tuple[tuple[object, ...], ...] = ()
     _checked: Reached | None = None
 
     def __post_init__(self) -> None:
@@ -176,5 +176,8 @@ class PartitionState:
         # a proposal that the controller may have accepted already: its members count as in sync too
         return self.proposed_isr is not None and replica in self.proposed_isr
 
-    def _note(self, decision: str) -> None:
+    def _note(self, *decision: object) -> None:
+        """Add a decision to the story, which is made a sentence only when an invariant is
+        broken.
+        """
         self._story = (*self._story[1 - STORY_LENGTH :], decision)

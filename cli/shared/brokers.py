@@ -19,7 +19,7 @@ REPORTED_AFTER_S = 2.0
 
 
 def check_brokers_answer(bootstrap_servers: str, topics: Sequence[str] = ()) -> None:
-    """Raise OperationalFailure if none of the brokers answers, or one of the topics is not there."""
+    """Raise OperationalFailure if no broker answers, or if one of the topics is not there."""
     if problem := asyncio.run(problem_of(bootstrap_servers, topics=topics)):
         raise OperationalFailure(problem)
 

@@ -1,4 +1,4 @@
-"""The Spark session of a command: on this machine, started when the command's job first needs it."""
+"""The Spark session of a command, on this machine; it starts when the job first needs it."""
 
 from __future__ import annotations
 

@@ -44,16 +44,12 @@ class _Batches:
         self._last_batch: dict[str, int] = {}
 
     def report(self) -> None:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-        try:
-            for query in self._spark.streams.active:
-                progress = query.lastProgress
-                if progress is None or not progress.numInputRows:
-                    continue
-                if self._last_batch.get(str(query.runId)) != progress.batchId:
-                    self._last_batch[str(query.runId)] = progress.batchId
-                    name = query.name or "the query"
-                    report_progress(f"{name}: batch {progress.batchId} has {progress.numInputRows:,} records")
-        except Py4JError:
-            return  # a query has ended meanwhile; the job reports its failure
+        """Print what is new."""
+        for query in self._spark.streams.active:
+            progress = query.lastProgress
+            if progress is None or not progress.numInputRows:
+                continue
+            if self._last_batch.get(str(query.runId)) != progress.batchId:
+                self._last_batch[str(query.runId)] = progress.batchId
+                name = query.name or "the query"
+                report_progress(f"{name}: batch {progress.batchId} has {progress.numInputRows:,} records")

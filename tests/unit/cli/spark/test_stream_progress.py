@@ -1,4 +1,4 @@
-"""Lines about the batches of streaming queries. Promised: each batch with records is printed once."""
+"""Lines about the batches of streaming queries. Promised: each one with records is printed once."""
 
 from __future__ import annotations
 

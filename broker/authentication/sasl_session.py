@@ -153,11 +153,15 @@ class SaslSession:
             self._client.login_failed()
         self._counts.refusals.add(client=self._client.address, listener=self._client.listener, reason=answer.reason)
 
+        loop = asyncio.get_running_loop()
+
         def end() -> None:
             answering()
-            self._client.close("its login was refused")
+            # in a turn of its own: in a storm of wrong logins, other clients wait for the longest
+            # turn
+            loop.call_soon(self._client.close, "its login was refused")
 
-        asyncio.get_running_loop().call_later(self._offer.failure_delay_ms / 1000, end)
+        loop.call_later(self._offer.failure_delay_ms / 1000, end)
 
     def _take_raw(self, message: bytes) -> None:
         answer = self.authenticate(message)

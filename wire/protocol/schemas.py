@@ -8,7 +8,7 @@ kept. Decoding is guarded (wire/protocol/length_guard.py).
 
 import io
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
@@ -20,6 +20,11 @@ from wire.protocol.length_guard import checked
 from wire.protocol.messages.private import PRIVATE_NAMES, PRIVATE_VERSIONS, load_private_request, load_private_response
 
 API_VERSIONS_KEY = 18
+FLEXIBLE_FROM: Final = {0: 9, 1: 12}
+"""The first version with tags of APIs whose messages have codecs by hand: Produce and Fetch. Their
+modules of kio would take a broker's loop 10 to 20 ms at the first request, which may be the first
+one after a promotion.
+"""
 
 
 class UnknownSchema(LookupError):
@@ -62,6 +67,11 @@ def is_flexible(api_key: int, version: int) -> bool:
     """True if the headers of this request and of its response carry tags; ApiVersions' response
     header never does. Raises UnknownSchema.
     """
+    if api_key in FLEXIBLE_FROM and (described := schema_versions(api_key)) is not None:
+        first, last = described
+        if not first <= version <= last:
+            raise UnknownSchema(f"no request schema for API key {api_key} version {version}")
+        return version >= FLEXIBLE_FROM[api_key]
     flexible: bool = request_type(api_key, version).__flexible__
     return flexible
 

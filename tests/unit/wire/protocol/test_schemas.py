@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from wire.protocol import schemas
@@ -18,3 +21,23 @@ def test_an_answer_too_large_for_the_shared_buffer_is_decoded_from_its_own_writa
     values = {"throttle_time": dt.timedelta(0), "error_code": ErrorCode.none, "groups": groups}
     sent = build_entity(response, values)
     assert schemas.decode(response, memoryview(bytearray(schemas.encode(sent)))) == sent
+
+
+@pytest.mark.parametrize("api_key", sorted(schemas.FLEXIBLE_FROM))
+def test_versions_with_tags_are_those_of_the_described_messages(api_key: int) -> None:
+    described = schemas.schema_versions(api_key)
+    assert described is not None
+    for version in range(described[0], described[1] + 1):
+        assert schemas.is_flexible(api_key, version) is schemas.request_type(api_key, version).__flexible__
+    for version in (described[0] - 1, described[1] + 1):
+        with pytest.raises(schemas.UnknownSchema):
+            schemas.is_flexible(api_key, version)
+
+
+def test_a_header_of_produce_or_fetch_loads_no_described_message() -> None:
+    program = (
+        "import sys; from wire.protocol import schemas; schemas.is_flexible(0, 9); schemas.is_flexible(1, 12); "
+        "print([name for name in sys.modules if name.startswith(('kio.schema.produce', 'kio.schema.fetch'))])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

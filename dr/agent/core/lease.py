@@ -84,7 +84,7 @@ def may_vow(record: LinkRecord, *, epoch: int, asking_site: str) -> bool:
 
 
 class VowTimes:
-    """The times at which one agent of a standby has first seen the vows of its site for one link."""
+    """The times at which one agent of a standby has first seen the vows of its site for a link."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
@@ -168,9 +168,9 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
         if not_renewed_since_ms is not None:
-            # Renewals need presence at the arbiter, or a vow of this site. So the last renewal is at
-            # or before the end of the presence or the last vow, which may be before the link was
-            # closed.
+            # Renewals need presence at the arbiter, or a vow of this site. So the last renewal is
+            # at or before the end of the presence or the last vow, which may be before the link
+            # was closed.
             since_ms = min(since_ms, not_renewed_since_ms)
         left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms
         return self._closed_decision(record, arbiter, left_ms=left_ms if may_be_held_elsewhere else 0)

@@ -76,6 +76,8 @@ async def test_a_site_that_is_lost_with_its_disks_is_built_anew_as_a_standby(sta
     eventually_sync(lambda: the_link(sites)[0]["lost_at"] == ["a"])
     _, problems = the_link(sites)
     assert "site a has no link a-b: if it has lost its data, antipode links restore a-b --at a" in problems
+    (listed,) = (one for one in command(sites, "links", "list") if one["site"] == "b")
+    assert (listed["is_peer_reachable"], listed["is_unknown_to_peer"]) == (True, True)
     eventually_sync(lambda: "no link 'a-b'" in the_link(sites)[0]["not_protected_because"])
     planned = command(sites, "links", "restore", "a-b", "--at", "a", "--dry-run")
     assert {one["outcome"] for one in planned["checks"]} <= {"ok", "warning"}

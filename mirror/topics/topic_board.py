@@ -68,6 +68,11 @@ class TopicBoard:
         # With what the partitions of each topic were last placed.
         self._placed: dict[str, _Placement] = {}
         self.troubles: Mapping[str, Trouble] = {}
+        # The topics with partitions on the board, and those placed since the last report of
+        # tombstones: a round must not look at thousands of partitions of which nothing has changed.
+        self._shown: set[str] = set()
+        self._unreported: set[str] = set()
+        self._tombstones_kept_ms: dict[str, int] = {}
 
     def keep_renewed(self, source: AbstractSet[str], target: AbstractSet[str]) -> None:
         """Keep the topics whose copy has not been created again yet, and add the topics that the
@@ -99,6 +104,7 @@ class TopicBoard:
                     continue
                 # copies: a site may change what it has answered
                 placed[name] = (found[0], dict(found[1]), dict(found[2]), dict(found[3]))
+            self._show(name)
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(
                     TopicPartition(name, partition),
@@ -113,8 +119,10 @@ class TopicBoard:
             there = source.get(name) or target[name]
             for partition in there.leaders:
                 self._show_trouble(TopicPartition(name, partition), there, trouble)
-        for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
-            self._board.retire(key, f"topic {key.topic} was deleted at both sites")
+        if gone := self._shown - source.keys() - target.keys():
+            for key in [key for key in self._board if key.topic in gone]:
+                self._board.retire(key, f"topic {key.topic} was deleted at both sites")
+            self._shown -= gone
         self.troubles = _logged(wanted.troubles, before=self.troubles)
         self._placed = placed
         if has_moved:
@@ -151,14 +159,23 @@ class TopicBoard:
 
     def report_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Report to the flows how long the source keeps tombstones, where configs are known."""
-        for key, row in self._board.rows():
-            if key.topic in configs:
-                kept_ms = tombstones_kept_ms(configs[key.topic])
-                if kept_ms != row.facts.tombstones_kept_ms:
-                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
+        kept = {topic: tombstones_kept_ms(found) for topic, found in configs.items()}
+        changed = {topic for topic, kept_ms in kept.items() if kept_ms != self._tombstones_kept_ms.get(topic)}
+        if looked_at := kept.keys() & (changed | self._unreported):
+            for key, row in self._board.rows():
+                if key.topic in looked_at and kept[key.topic] != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept[key.topic]))
+            self._unreported -= looked_at
+        self._tombstones_kept_ms = kept
+
+    def _show(self, topic: str) -> None:
+        """Note that partitions of the topic are put on the board."""
+        self._shown.add(topic)
+        self._unreported.add(topic)
 
     def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
         """Put a topic that cannot be mirrored on the board as well, so that operators see it."""
+        self._show(key.topic)
         row = self._board.add(key, topic.topic_id)
         row.source, row.is_retired = NO_LEADER, False
         self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
@@ -167,6 +184,7 @@ class TopicBoard:
         """Put partitions that the target refuses to create on the board as well."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
             key = TopicPartition(refusal.topic, partition)
+            self._show(key.topic)
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
             self._board.submit(key, TopicRefused(reason=refusal.reason))

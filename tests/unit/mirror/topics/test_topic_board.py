@@ -10,6 +10,7 @@ import pytest
 
 from mirror.assembly import Mirror
 from mirror.flow.board import FlowBoard
+from mirror.flow.core.tombstones import NOT_COMPACTED
 from mirror.flow.rows import Row
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
@@ -52,3 +53,30 @@ async def test_a_topic_is_placed_again_only_when_something_about_it_is_new(monke
         world.source.add("orders", 4)
         world.source.produce("orders", 3)
         await eventually(world.is_equal, WITHIN_MS)
+
+
+async def test_a_topic_that_both_sites_delete_leaves_the_board_and_returns() -> None:
+    world = world_with(partitions=2, batches=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, WITHIN_MS)
+        world.source.delete("orders")
+        world.target.delete("orders")
+        await eventually(lambda: len(mirror.board) == 0, WITHIN_MS)
+        world.source.add("orders", 2, number=7)
+        await eventually(lambda: len(mirror.board) == 2, WITHIN_MS)
+
+
+async def test_flows_learn_how_long_the_source_keeps_tombstones_also_those_that_come_later() -> None:
+    world = world_with(partitions=1, batches=1)
+
+    def kept_ms(mirror: Mirror, partition: int) -> int:
+        key = TopicPartition("orders", partition)
+        return mirror.board.row(key).facts.tombstones_kept_ms if key in mirror.board else 0
+
+    async with mirroring(world) as mirror:
+        await eventually(lambda: kept_ms(mirror, 0) == NOT_COMPACTED, WITHIN_MS)
+        world.source.topic_configs["orders"] = {"cleanup.policy": "compact", "delete.retention.ms": "7000"}
+        await eventually(lambda: kept_ms(mirror, 0) == 7_000, WITHIN_MS)
+        await a_round_later(mirror)
+        world.source.add("orders", 2)
+        await eventually(lambda: kept_ms(mirror, 1) == 7_000, WITHIN_MS)

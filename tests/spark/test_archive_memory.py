@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,15 @@ print(json.dumps([stored.records, sum(file.bytes for file in stored.files), grow
 def test_a_worker_streams_a_range_of_large_records(
     logs: TwoLogs, tmp_path: Path, format_name: str, *, is_in_headers: bool
 ) -> None:
+    now_ms = round(time.time() * 1000)
+
     async def produce() -> None:
         async with KafkaClient(logs.a.bootstrap) as client:
             for _ in range(COUNT):
                 large = os.urandom(LARGE_BYTES)
                 value, headers = (b"", [("large", large)]) if is_in_headers else (large, [])
-                await client.produce(logs.topic, 0, encode_batch([Record(key=None, value=value, headers=headers)]))
+                record = Record(key=None, value=value, timestamp_ms=now_ms, headers=headers)
+                await client.produce(logs.topic, 0, encode_batch([record]))
 
     asyncio.run(produce())
     ended = subprocess.run(

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,9 +141,10 @@ def topic_of(bootstrap: str, *, partitions: int) -> str:
 def test_a_reconciliation_names_the_batch_that_differs(
     submitter: Submitter, logs: TwoLogs, tmp_path: Path, mode: str
 ) -> None:
-    logs.append_both(batch([b"1", b"2"]))
-    logs.append(logs.a, batch([b"3"]))
-    logs.append(logs.b, batch([b"4"]))
+    now_ms = round(time.time() * 1000)
+    logs.append_both(batch([b"1", b"2"], timestamp_ms=now_ms))
+    logs.append(logs.a, batch([b"3"], timestamp_ms=now_ms))
+    logs.append(logs.b, batch([b"4"], timestamp_ms=now_ms))
     out = tmp_path / "report"
     sites = ("--source", logs.a.bootstrap, "--target", logs.b.bootstrap, "--whitelist", logs.topic)
     ended = submitter.run(mode, "reconcile.py", *sites, "--out", str(out), "--settle-timeout-ms", "0")

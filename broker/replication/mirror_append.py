@@ -15,7 +15,6 @@ from broker.log.core.batch_checks import BatchRejected
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.metadata.core.access import mirror_error
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.network.entities import topic_id_bytes
 from broker.replication.core.mirror_continuity import Continuity, first_difference, meet
 from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
@@ -23,6 +22,7 @@ from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
 from runtime.logs import get_logger
 from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
+from wire.protocol.byte_writer import uuid_bytes
 from wire.protocol.ids import NO_EPOCH, UNKNOWN
 from wire.protocol.messages.mirror_append_codec import (
     MirrorAppend,
@@ -123,7 +123,7 @@ def _append_topic(
 ) -> list[Outcome]:
     link = image.links.get(request.link)
     link_epoch = NO_EPOCH if link is None else link.epoch
-    topic_id = topic_id_bytes(topic.topic_id)
+    topic_id = uuid_bytes(topic.topic_id)
     # the roles of a topic's partitions are those of the topic
     refused = mirror_error(image, topic.name, link_name=request.link, link_epoch=request.link_epoch)
     outcomes = []
@@ -179,7 +179,7 @@ def restarting(
                 continue
             hosted = replicas.find(topic.name, sent.partition_index)
             if hosted is not None and restart_wanted(hosted, sent) is not None:
-                place = topic.name, topic_id_bytes(topic.topic_id), sent.partition_index
+                place = topic.name, uuid_bytes(topic.topic_id), sent.partition_index
                 with contextlib.suppress(PartitionFailure):
                     require_mirrored(image, hosted, *place, link=request.link, link_epoch=request.link_epoch)
                     found.append((hosted, sent))

@@ -146,8 +146,7 @@ class Partition(PartitionState):
         self.replicas, self.isr = image.replicas, image.isr
 
     def _keep_followers(self, now_ms: float) -> None:
-        has_others = self.is_leader and self.replicas != (self.node_id,)
-        if not has_others and not self.followers and not self.joining:
+        if not (self.followers or self.joining or (self.is_leader and self.replicas != (self.node_id,))):
             return
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
         self.followers = {
@@ -397,7 +396,5 @@ class Partition(PartitionState):
         """
         problems = [*violations(self, self._checked)]
         if problems:
-            raise InvariantBroken(
-                "; ".join(problems) + "\nstory:\n" + "\n".join(" ".join(map(str, decision)) for decision in self._story)
-            )
+            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + self._story_text())
         self._checked = Reached.of(self)

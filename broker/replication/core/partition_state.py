@@ -181,3 +181,6 @@ class PartitionState:
         broken.
         """
         self._story = (*self._story[1 - STORY_LENGTH :], decision)
+
+    def _story_text(self) -> str:
+        return "\n".join(" ".join(map(str, decision)) for decision in self._story)

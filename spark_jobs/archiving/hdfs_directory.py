@@ -21,7 +21,7 @@ from hdfs_native import Client
 
 from runtime.addresses import HostPort
 from spark_jobs.archiving.core.manifest import UNFINISHED_SUFFIX
-from spark_jobs.archiving.core.name_nodes import name_nodes
+from spark_jobs.archiving.name_nodes import name_nodes
 
 CONNECT_TIMEOUT_S: Final = 5.0
 

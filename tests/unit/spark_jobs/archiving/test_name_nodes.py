@@ -12,9 +12,9 @@ import pytest
 from deploy.stores.hadoop import write_configuration
 from runtime.addresses import HostPort
 from runtime.process import OperationalFailure
-from spark_jobs.archiving.core.name_nodes import name_nodes
 from spark_jobs.archiving.directories import directory_at
 from spark_jobs.archiving.hdfs_directory import check_name_node, hadoop_settings
+from spark_jobs.archiving.name_nodes import name_nodes
 from tests.support.processes.ports import LOOPBACK, free_port
 
 NAMESERVICE = {

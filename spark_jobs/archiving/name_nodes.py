@@ -1,4 +1,4 @@
-"""The name nodes that an address of HDFS means. Pure."""
+"""The name nodes that an address of HDFS means."""
 
 from __future__ import annotations
 

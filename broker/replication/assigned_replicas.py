@@ -208,7 +208,7 @@ class AssignedReplicas:
             hosted = self._host(topic, partition, config)
         if hosted.config is not config:
             self._partitions.act(hosted, hosted.apply_config(config))
-        self._change_role(hosted, partition, role)
+        self._role_changes.change(hosted, partition, role)
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
         index = partition.index
@@ -237,15 +237,12 @@ class AssignedReplicas:
         self._partitions.offline.discard(hosted.key)
         return hosted
 
-    def _change_role(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole) -> None:
-        self._role_changes.change(hosted, partition, topic)
-
     def apply_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         """Apply the controller's answer about one partition, before the image with the same content
         arrives.
         """
         if image.node_id in partition.replicas:
-            self._change_role(hosted, partition, role_of_topic(image, hosted.topic))
+            self._role_changes.change(hosted, partition, role_of_topic(image, hosted.topic))
             self._role_lines.end_topic()
             self._role_lines.write()
 

@@ -21,13 +21,15 @@ from broker.handlers.records.waiting_produce import WaitingProduce
 from broker.log.core.leader_epochs import EpochEnd
 from broker.metadata.core.topic_images import PartitionImage
 from broker.replication import assigned_replicas
-from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
 from broker.replication.following import follower_append as following
 from broker.replication.following.core.follower import Position
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.isr_proposals import IsrProposals
+from broker.replication.role_lines import RoleLines
+from broker.replication.standbys import Standbys
 from broker.site import control_service
 from controller.core import elections
 from controller.core.brokers import membership
@@ -78,14 +80,26 @@ def _truncates_to_the_high_watermark(_: Original) -> Original:
     return truncation_offset
 
 
-def _truncates_at_each_new_leader(change: Original) -> Original:
-    def change_role(self: AssignedReplicas, hosted: HostedPartition, partition: PartitionImage, topic: Any) -> None:
-        former = hosted.state.leader_epoch
-        change(self, hosted, partition, topic)
-        if hosted.state.is_follower and hosted.state.leader_epoch != former:
-            following.truncate_replica(self._partitions, hosted, hosted.state.high_watermark, reason="mutant", now_ms=0)
+def _truncates_at_each_new_leader(changes: Original) -> Any:
+    class Truncating:
+        """Changes each replica alone."""
 
-    return change_role
+        def __init__(self, partitions: HostedPartitions, standbys: Standbys, lines: RoleLines) -> None:
+            self._changes, self._partitions = changes(partitions, standbys, lines), partitions
+            self.position = 0
+
+        def change_many(self, _topic: str, _partitions: Any, *, first: int, **_: Any) -> int:
+            self.position = first
+            return first
+
+        def change(self, hosted: HostedPartition, partition: PartitionImage, topic: Any) -> None:
+            former = hosted.state.leader_epoch
+            self._changes.change(hosted, partition, topic)
+            if hosted.state.is_follower and hosted.state.leader_epoch != former:
+                end = hosted.state.high_watermark
+                following.truncate_replica(self._partitions, hosted, end, reason="mutant", now_ms=0)
+
+    return Truncating
 
 
 def _returns(value: Any) -> Substitute:
@@ -208,8 +222,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
-        owner=AssignedReplicas,
-        name="_change_role",
+        owner=assigned_replicas,
+        name="RoleChanges",
         substitute=_truncates_at_each_new_leader,
         known_seed=24,
     ),

@@ -293,7 +293,7 @@ def test_librdkafka_is_refused_with_a_token_of_another_audience(broker: SecuredB
         return "_AUTHENTICATION" in errors
 
     eventually_sync(is_refused)
-    assert "its audience is another one" in broker.process.log_text()
+    eventually_sync(lambda: "its audience is another one" in broker.process.log_text())
 
 
 async def test_our_own_client_renews_its_login_by_a_token_on_the_same_connection(broker: SecuredBroker) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.links import mirror_append as mirror_append_handler
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.link_permits import LinkPermits
+from broker.replication import mirror_append
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
 from broker.site.forwarded_writes import ForwardedWrites
@@ -170,7 +170,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "a permit lasts longer than its lease",
-            "known_seed": 3,
+            "known_seed": 53,
             "owner": permits,
             "name": "permit_until_ms",
             "substitute": _counts_from_the_answer,
@@ -184,7 +184,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "a standby makes its vow in any epoch",
-            "known_seed": 1,
+            "known_seed": 116,
             "owner": links_store,
             "name": "may_vow",
             "substitute": _always(True),
@@ -234,7 +234,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a mirror of an older epoch may append",
             "known_seed": 30,
-            "owner": mirror_append_handler,
+            "owner": mirror_append,
             "name": "mirror_error",
             "substitute": _mirrors_in_any_epoch,
         },
@@ -254,7 +254,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "an account is final before the old site has given its records up",
-            "known_seed": 54,
+            "known_seed": 132,
             "owner": settlement,
             "name": "_has_own",
             "substitute": _always(False),
@@ -282,14 +282,14 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "a new controller forgets a raise of leader epochs that is not in all states",
-            "known_seed": 8,
+            "known_seed": 18,
             "owner": cluster_reader,
             "name": "decode_epoch_raise",
             "substitute": _forgets_raises,
         },
         {
             "title": "a raise of leader epochs ends before the states of its partitions are stored",
-            "known_seed": 138,
+            "known_seed": 308,
             "owner": epoch_raises,
             "name": "store_some",
             "substitute": _ends_at_once,

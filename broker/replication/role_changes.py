@@ -50,10 +50,10 @@ class RoleChanges:
         role: TopicRole,
         until_ms: float,
     ) -> int:
-        """Change the roles of the topic's partitions from the one at position `first` on, in their
-        order. Return the position of the next one: the first that is not hosted here yet or is not
-        to be, whose config changes, or that comes after `until_ms` (monotonic). Raises StorageError
-        at a replica whose log fails; `position` is then its position.
+        """Change the roles of the topic's partitions in their order, from position `first` on.
+        Return the position of the first one that is left: its replica is not hosted here yet, the
+        image does not assign it to this broker, its config changes, or `until_ms` (monotonic) has
+        passed. Raises StorageError when a replica's log fails; `position` is then its position.
         """
         hosted_here, clock, count = self._partitions.hosted, self._partitions.clock, len(partitions)
         self.position = first

@@ -76,9 +76,11 @@ def run(
         away = asyncio.run(problems_of_sites(sites))
         if len(away) == len(sites):
             raise OperationalFailure("; ".join(away.values()))
+        meanwhile = "Only the other site is counted." if is_once else "It is counted as soon as it answers."
         for problem in away.values():
-            report_progress(f"{problem} The other site is counted.")
+            report_progress(f"{problem} {meanwhile}")
         request = AuditRequest(
+            # a run that continues asks a silent site again
             sites={site: servers for site, servers in sites.items() if not (is_once and site in away)},
             state=state,
             topics=topics,
@@ -91,10 +93,10 @@ def run(
             audit = Audit(session(), request, report_progress)
             if is_once:
                 audit.run_until_end()
+                if away:
+                    raise OperationalFailure("; ".join(away.values()))
             else:
                 audit.run()
-        if away:
-            raise OperationalFailure("; ".join(away.values()))
     if output is OutputFormat.JSON:
         print_json({"state": str(state), "sites": sorted(sites)})
     else:

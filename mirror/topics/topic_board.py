@@ -68,11 +68,9 @@ class TopicBoard:
         # With what the partitions of each topic were last placed.
         self._placed: dict[str, _Placement] = {}
         self.troubles: Mapping[str, Trouble] = {}
-        # The topics with partitions on the board, and those placed since the last report of
-        # tombstones: a round must not look at thousands of partitions of which nothing has changed.
+        # The topics with partitions on the board: a round must not look at thousands of partitions
+        # to find out that no topic was deleted.
         self._shown: set[str] = set()
-        self._unreported: set[str] = set()
-        self._tombstones_kept_ms: dict[str, int] = {}
 
     def keep_renewed(self, source: AbstractSet[str], target: AbstractSet[str]) -> None:
         """Keep the topics whose copy has not been created again yet, and add the topics that the
@@ -104,7 +102,7 @@ class TopicBoard:
                     continue
                 # copies: a site may change what it has answered
                 placed[name] = (found[0], dict(found[1]), dict(found[2]), dict(found[3]))
-            self._show(name)
+            self._shown.add(name)
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(
                     TopicPartition(name, partition),
@@ -159,23 +157,17 @@ class TopicBoard:
 
     def report_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Report to the flows how long the source keeps tombstones, where configs are known."""
-        kept = {topic: tombstones_kept_ms(found) for topic, found in configs.items()}
-        changed = {topic for topic, kept_ms in kept.items() if kept_ms != self._tombstones_kept_ms.get(topic)}
-        if looked_at := kept.keys() & (changed | self._unreported):
-            for key, row in self._board.rows():
-                if key.topic in looked_at and kept[key.topic] != row.facts.tombstones_kept_ms:
-                    self._board.submit(key, TombstonesKept(kept_ms=kept[key.topic]))
-            self._unreported -= looked_at
-        self._tombstones_kept_ms = kept
-
-    def _show(self, topic: str) -> None:
-        """Note that partitions of the topic are put on the board."""
-        self._shown.add(topic)
-        self._unreported.add(topic)
+        if not configs:  # most rounds compare none
+            return
+        for key, row in self._board.rows():
+            if key.topic in configs:
+                kept_ms = tombstones_kept_ms(configs[key.topic])
+                if kept_ms != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
 
     def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
         """Put a topic that cannot be mirrored on the board as well, so that operators see it."""
-        self._show(key.topic)
+        self._shown.add(key.topic)
         row = self._board.add(key, topic.topic_id)
         row.source, row.is_retired = NO_LEADER, False
         self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
@@ -184,7 +176,7 @@ class TopicBoard:
         """Put partitions that the target refuses to create on the board as well."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
             key = TopicPartition(refusal.topic, partition)
-            self._show(key.topic)
+            self._shown.add(key.topic)
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
             self._board.submit(key, TopicRefused(reason=refusal.reason))

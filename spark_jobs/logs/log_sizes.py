@@ -39,4 +39,6 @@ async def _at_node(client: KafkaClient, node: int, topics: Mapping[str, list[int
         for directory in answer.results
         for topic in directory.topics
         for partition in topic.partitions
+        # the copy in the directory to which a replica moves is not whole
+        if not partition.is_future_key
     }

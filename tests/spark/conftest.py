@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from deploy import jar_sets
 from deploy.class_archives import spark_environment
+from runtime.process import OperationalFailure
 from spark_jobs.session import interpreted, noise_into, session
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
@@ -23,6 +24,15 @@ from wire.client.raw_client import KafkaClient, NewTopic
 
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 """What pyspark reads when it starts its Java machine."""
+
+
+@pytest.fixture(scope="session")
+def hadoop_jars() -> None:
+    """Hadoop's jars; tests that need them are skipped where Maven cannot fetch them."""
+    try:
+        jar_sets.fetch([jar_sets.HADOOP], print)
+    except OperationalFailure as failure:
+        pytest.skip(str(failure))
 
 
 @dataclass

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from deploy import jar_sets
 from deploy.stores import object_store
 from deploy.stores.hadoop import Hdfs
 from deploy.stores.object_store import ObjectStore
@@ -48,11 +47,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    try:
-        jar_sets.fetch([jar_sets.HADOOP], print)
-    except OperationalFailure as failure:
-        pytest.skip(str(failure))
+def hdfs(hadoop_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     started = Hdfs(directory=tmp_path_factory.mktemp("hdfs"))
     try:
         started.start()

@@ -18,11 +18,9 @@ from typing import Any
 
 import pytest
 
-from deploy import jar_sets
 from deploy.class_archives import spark_environment
 from deploy.spark_bundle import pack
 from deploy.stores.hadoop import Hdfs, Yarn
-from runtime.process import OperationalFailure
 from tests.spark.conftest import TwoLogs
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.transactional_clients import read_values
@@ -46,11 +44,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
-    try:
-        jar_sets.fetch([jar_sets.HADOOP], print)
-    except OperationalFailure as failure:
-        pytest.skip(str(failure))
+def yarn(hadoop_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
     hdfs = Hdfs(directory=tmp_path_factory.mktemp("hdfs"))
     started = Yarn(directory=tmp_path_factory.mktemp("yarn"), hdfs=hdfs)
     try:

@@ -56,6 +56,11 @@ unknown.
 """
 
 REPORT_PAUSE_S = 0.25
+
+LOOKS_APART = 4
+"""A pause is at least this many times as long as the last look: after a move all partitions are
+looked at, and the processor is needed for their first records.
+"""
 LAST_GROUP_SYNC_TIMEOUT_S = 2.0
 
 _log = get_logger("mirror")
@@ -363,6 +368,7 @@ class Mirror:
 
     async def _report(self) -> None:
         while True:
+            began_ms = self._clock.monotonic_ms()
             if not self._followed.is_resting:
                 self.producers.report()
             self.pauses.enforce()
@@ -370,7 +376,8 @@ class Mirror:
             self.look()
             if self._ranks.update():
                 self.fetchers.reassign()
-            await asyncio.sleep(REPORT_PAUSE_S)
+            look_s = (self._clock.monotonic_ms() - began_ms) / 1000
+            await asyncio.sleep(max(REPORT_PAUSE_S, LOOKS_APART * look_s))
 
     async def _drain(self, timeout_ms: int) -> bool:
         try:

@@ -20,6 +20,7 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.health import Health, assess, not_opened
 from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.flow.queue import ByteQueue
+from mirror.flow.rows import Row
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.refusals import Refusal
 from mirror.link.ports import Unreachable
@@ -254,9 +255,13 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
 
 def health_of(board: FlowBoard, status: MirrorStatus) -> Health:
     """The health of the whole mirror; any thread may call this."""
-    ours = sorted((one for one in board.restless_rows() if one[1].is_ours), key=lambda one: one[0])
-    rows = [row for _, row in ours]
-    rows += board.examples()
+    # One partition of each state is enough: the first, so that the same one is named each time.
+    first: dict[FlowState, tuple[TopicPartition, Row]] = {}
+    for key, row in board.restless_rows():
+        known = first.get(row.facts.state)
+        if row.is_ours and (known is None or key < known[0]):
+            first[row.facts.state] = key, row
+    rows = [row for _, row in sorted(first.values(), key=lambda one: one[0])] + board.examples()
     return assess(
         ((row.facts.state, row.facts.reason) for row in rows),
         outage=status.outage,

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from itertools import islice
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -252,7 +253,8 @@ class FlowBoard:
         if self._settled is None or not self.is_settled(self._settled):
             self._settled = next((key for key, _ in self.rows() if self.is_settled(key)), None)
         settled = [] if self._settled is None else [self._rows[self._settled]]
-        return settled + [row for _, row in self.promoted_rows()[:1]]
+        promoted = (row for key in tuple(self._promoted) if not (row := self._rows[key]).is_retired)
+        return [*settled, *islice(promoted, 1)]
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""

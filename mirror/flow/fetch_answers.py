@@ -11,10 +11,9 @@ from mirror.flow.core.flow_effects import QueueBatches
 from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NothingFetched, SourceTrouble
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
-from mirror.flow.late_fetches import FetchParts
 from mirror.flow.rows import Moment
 from mirror.link.core.partitions import MalformedBatches, survey
-from mirror.link.ports import FetchAnswer, FetchPart
+from mirror.link.ports import FetchAnswer, FetchPart, FetchParts
 from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
 
@@ -41,24 +40,23 @@ class FetchAnswers:
         """
         accepted: list[tuple[QueuedBatches, FlowFacts]] = []
         for answer in answers:
-            named = parts.get(answer.key)
-            if named is None:
+            part = parts.get(answer.key)
+            if part is None:
                 continue
-            generation, part = named
             if answer.error is not ErrorCode.none:
-                self._fail(answer, generation, _trouble(answer.error), answer.error.name)
+                self._fail(answer, part.generation, _trouble(answer.error), answer.error.name)
                 continue
             try:
-                entry = self._take(answer, generation, part, asked_at_ms=self._board.as_of(asked))
+                entry = self._take(answer, part, asked_at_ms=self._board.as_of(asked))
             except MalformedBatches as error:
-                self._fail(answer, generation, SourceTrouble.MALFORMED, str(error))
+                self._fail(answer, part.generation, SourceTrouble.MALFORMED, str(error))
                 continue
             if entry is not None:
                 accepted.append(entry)
         return accepted
 
     def _take(
-        self, answer: FetchAnswer, generation: int, part: FetchPart, *, asked_at_ms: int
+        self, answer: FetchAnswer, part: FetchPart, *, asked_at_ms: int
     ) -> tuple[QueuedBatches, FlowFacts] | None:
         before = self._board.row(answer.key).facts
         run = None
@@ -66,7 +64,7 @@ class FetchAnswers:
             run = survey(answer.records, skipped=answer.skipped, copied_below=before.chain_offset)
         if run is None:
             nothing = NothingFetched(
-                generation=generation,
+                generation=part.generation,
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
                 asked_at_ms=asked_at_ms,
@@ -74,7 +72,7 @@ class FetchAnswers:
             self._board.submit(answer.key, nothing)
             return None
         fetched = BatchesFetched(
-            generation=generation,
+            generation=part.generation,
             fetch_offset=part.offset,
             run=run,
             high_watermark=answer.high_watermark,
@@ -87,7 +85,7 @@ class FetchAnswers:
                 self._on_accepted(answer.key)
                 entry = QueuedBatches(
                     key=answer.key,
-                    generation=generation,
+                    generation=part.generation,
                     expected_log_end_offset=effect.expected_log_end_offset,
                     run=run,
                     # A Fetch response may end in an incomplete batch, which is not counted.

@@ -15,7 +15,7 @@ checked, to report which side damaged it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
@@ -24,11 +24,11 @@ from mirror.flow.core.flow_events import FetchFailed, NotEnqueued, NothingFetche
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetch_answers import FetchAnswers
-from mirror.flow.late_fetches import LATE_FETCHES_MS_MAX, LATE_PARTITIONS_MAX, FetchParts, LateFetches
+from mirror.flow.late_fetches import LATE_FETCHES_MS_MAX, LATE_PARTITIONS_MAX, LateFetches
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rows import QuietRounds
 from mirror.flow.throttle import Throttle
-from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
+from mirror.link.ports import FetchAnswer, FetchPart, FetchParts, FetchPort, Unreachable
 from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
 
@@ -86,11 +86,12 @@ class Fetcher:
         self._quiet = QuietRounds(board.moment())
         # The parts as of the last look at the board, and the partitions about which something has
         # changed since; None: any of them.
-        self._known_parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
+        self._known_parts: dict[TopicPartition, FetchPart] = {}
         self._changed: set[TopicPartition] | None = None
-        # The parts that were sent, and the same as the port takes them.
-        self._sent_parts: FetchParts = {}
-        self._asked_parts: Sequence[FetchPart] = ()
+        # The parts of the last request, and the partitions of which the next one may have other
+        # parts; None: any of them.
+        self._sent_parts: dict[TopicPartition, FetchPart] = {}
+        self._unsent: set[TopicPartition] | None = None
         self._sent_at_ms = 0.0
         # The same by the wall clock.
         self._asked = board.moment()
@@ -152,32 +153,28 @@ class Fetcher:
 
     async def run(self) -> None:
         """Fetch until cancelled."""
-        parts: FetchParts = {}
         try:
             while True:
                 if self._pending is None:
                     await self._rest()
-                    await self._next_parts()
+                    await self._wait_for_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
                     # The request is built again, because offsets may have changed during the
                     # throttle time.
-                    parts = self._parts()
-                    if not parts:
+                    if not self._parts():
                         # The throttle was charged for an answer that will not arrive.
                         self._throttle.spend(-self._expected_bytes)
                         continue
-                    self._send(parts)
-                answers = await self._answers(parts)
+                    self._send()
+                answers = await self._answers()
                 self._late.check()
-                accepted = self._fetch_answers.accept(parts, answers or (), self._asked)
+                accepted = self._fetch_answers.accept(self._sent_parts, answers or (), self._asked)
                 self._account(answers or ())
                 if answers is not None:
-                    self._report_quiet(parts, answers)
+                    self._report_quiet(answers)
                 # The next fetch follows the acceptance, which has moved its offsets.
-                ahead = self._parts()
-                if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
-                    parts = ahead
-                    self._send(ahead)
+                if self._parts() and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
+                    self._send()
                 await self._enqueue(accepted)
         # Without a reader the fetched bytes would be held until the connection closes.
         finally:
@@ -215,24 +212,30 @@ class Fetcher:
         self._throttle.spend(fetched_bytes - self._expected_bytes)
         self._expected_bytes = fetched_bytes
 
-    def _send(self, parts: FetchParts) -> None:
+    def _send(self) -> None:
+        """Send a request for the parts as of the last look at the board. The parts of the request
+        stay as they are until the next one, because its answers belong to them.
+        """
         self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
-        if parts is not self._sent_parts:
-            self._sent_parts, self._asked_parts = parts, [part for _, part in parts.values()]
+        changed, self._unsent = self._unsent, set()
+        if changed is None:
+            self._sent_parts = self._known_parts.copy()
+        else:
+            for key in changed:
+                _put(self._sent_parts, key, self._known_parts.get(key))
         self._late_keys.clear()
         # The request does not name the partitions of the late fetches, so the one after it, which
         # does, has to follow soon.
         self._is_brief = self._late.is_under_way
-        self._pending = asyncio.get_running_loop().create_task(self._fetch(self._asked_parts))
+        self._pending = asyncio.get_running_loop().create_task(self._fetch(changed))
 
-    async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        return await self._port.fetch(self.key.node_id, parts, is_brief=self._is_brief)
+    async def _fetch(self, changed: Collection[TopicPartition] | None) -> Sequence[FetchAnswer]:
+        return await self._port.fetch(self.key.node_id, self._sent_parts, changed=changed, is_brief=self._is_brief)
 
-    async def _next_parts(self) -> FetchParts:
-        while not (parts := self._parts()):
+    async def _wait_for_parts(self) -> None:
+        while not self._parts():
             self._wake.clear()
             await self._wake.wait()
-        return parts
 
     def _parts(self) -> FetchParts:
         """The parts of the next fetch. Of thousands of partitions, only those are looked at about
@@ -243,27 +246,24 @@ class Fetcher:
         changed, self._changed = self._changed, set()
         if changed is None:
             self._known_parts = {key: part for key in self._partitions if (part := self._part(key)) is not None}
-        elif changed:
-            # A copy, because answers are compared with the parts that were sent.
-            self._known_parts = self._known_parts.copy()
+            self._unsent = None
+        else:
             for key in changed:
-                part = self._part(key) if key in self._partitions else None
-                if part is None:
-                    self._known_parts.pop(key, None)
-                else:
-                    self._known_parts[key] = part
+                _put(self._known_parts, key, self._part(key) if key in self._partitions else None)
+            if self._unsent is not None:
+                self._unsent |= changed
         return self._known_parts
 
-    def _part(self, key: TopicPartition) -> tuple[int, FetchPart] | None:
+    def _part(self, key: TopicPartition) -> FetchPart | None:
         row = self._board.row(key)
         # The batches of the previous reader must be queued first, otherwise the order within the
         # partition is lost.
         if row.wanted is None or row.queueing not in (None, self) or self._late.has(key):
             return None
         generation, offset = row.wanted
-        return generation, FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
+        return FetchPart(topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch, generation=generation)
 
-    async def _answers(self, parts: FetchParts) -> Sequence[FetchAnswer] | None:
+    async def _answers(self) -> Sequence[FetchAnswer] | None:
         """The answers; None if they do not count, or the broker gave none, which has been reported
         to the flows.
         """
@@ -275,8 +275,8 @@ class Fetcher:
         except Unreachable as error:
             if self._is_resting():
                 return None
-            for key, (generation, _) in parts.items():
-                failed = FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
+            for key, part in self._sent_parts.items():
+                failed = FetchFailed(generation=part.generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
                 self._board.submit(key, failed)
             return None
         finally:
@@ -290,7 +290,7 @@ class Fetcher:
             return {}
         sent, parts = self._sent_parts, self._parts()
         late = {key: parts[key] for key in self._late_keys if key in parts and key not in self._in_hand}
-        return {key: one for key, one in late.items() if key not in sent or sent[key][0] != one[0]}
+        return {key: part for key, part in late.items() if key not in sent or sent[key].generation != part.generation}
 
     async def _fetch_late(self, parts: FetchParts) -> bool:
         """One brief fetch. False if it must wait for the next request of the fetcher."""
@@ -309,7 +309,7 @@ class Fetcher:
         if not self._queue.has_room_for(1, rank) or not self._throttle.wait_for_turn(rank, 0):
             return False
         asked = self._board.moment()
-        answers = await self._late_port.fetch(self.key.node_id, [part for _, part in parts.values()], is_brief=True)
+        answers = await self._late_port.fetch(self.key.node_id, parts, is_brief=True)
         fetched_bytes = sum(len(answer.records) for answer in answers)
         self._throttle.spend(fetched_bytes)
         if self._is_resting():
@@ -319,7 +319,7 @@ class Fetcher:
             await asyncio.sleep(self._interval_ms() / 1000)
         return True
 
-    def _report_quiet(self, parts: FetchParts, answers: Sequence[FetchAnswer]) -> None:
+    def _report_quiet(self, answers: Sequence[FetchAnswer]) -> None:
         """A fetch session (KIP-227) leaves out unchanged partitions, so this reports to their flows
         at intervals that the source has answered.
         """
@@ -329,13 +329,13 @@ class Fetcher:
             return
         self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
-        for key in parts.keys() - self._board.quiet_of(self._quiet):
+        for key in self._sent_parts.keys() - self._board.quiet_of(self._quiet):
             # In a fetch session unchanged partitions are missing from the answer, so a missing
             # partition is no event here.
             if key not in answered:
-                generation, facts = parts[key][0], self._board.row(key).facts
+                facts = self._board.row(key).facts
                 nothing = NothingFetched(
-                    generation=generation,
+                    generation=self._sent_parts[key].generation,
                     high_watermark=facts.progress.source_high_watermark,
                     log_start_offset=facts.source_log_start_offset,
                     asked_at_ms=self._board.as_of(self._asked),
@@ -393,3 +393,11 @@ class Fetcher:
             row.queueing = None
             if key not in self._partitions:
                 self._board.look_again(key)
+
+
+def _put(parts: dict[TopicPartition, FetchPart], key: TopicPartition, part: FetchPart | None) -> None:
+    """Set the partition's part; None removes it."""
+    if part is None:
+        parts.pop(key, None)
+    else:
+        parts[key] = part

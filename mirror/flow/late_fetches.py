@@ -9,9 +9,9 @@ over; the fetcher's next request names them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
-from mirror.link.ports import FetchPart
+from mirror.link.ports import FetchParts
 from wire.protocol.ids import TopicPartition
 
 LATE_FETCHES_MS_MAX = 2_000
@@ -24,9 +24,6 @@ LATE_PARTITIONS_MAX = 500
 together only after a move or a start, and then they wait for the next request: brief fetches that
 name thousands would take the CPU that the checks of these partitions need.
 """
-
-FetchParts = Mapping[TopicPartition, tuple[int, FetchPart]]
-"""What a request names: by partition, the generation of its flow and the position."""
 
 
 class LateFetches:

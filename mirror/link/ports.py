@@ -8,7 +8,7 @@ concerns one partition is returned as that partition's answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -69,12 +69,17 @@ LogAnswer = LogEnds | Refused | Unreachable | Differs
 
 
 class FetchPart(Struct, frozen=True, kw_only=True):
-    """One partition to fetch."""
+    """The position at which to fetch one partition."""
 
-    key: TopicPartition
     topic_id: UUID
     offset: int
     leader_epoch: int
+    generation: int
+    """Of the flow that wants the records; a port does not look at it."""
+
+
+FetchParts = Mapping[TopicPartition, FetchPart]
+"""The partitions of a fetch."""
 
 
 class FetchAnswer(Struct, frozen=True, kw_only=True):
@@ -162,9 +167,19 @@ BRIEF_WAIT_MS: Final = 25
 class FetchPort(Protocol):
     """The connection of one fetcher to its source broker."""
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+    async def fetch(
+        self,
+        node_id: int,
+        parts: FetchParts,
+        *,
+        changed: Collection[TopicPartition] | None = None,
+        is_brief: bool = False,
+    ) -> Sequence[FetchAnswer]:
         """One long-polling fetch as an ordinary consumer; only committed batches come. A brief one
         waits at most BRIEF_WAIT_MS for records. Unreachable on a lost connection.
+
+        `changed`: all others of the thousands of partitions have the part that they had in the last
+        fetch of this port; None: any may have another one.
         """
         ...
 

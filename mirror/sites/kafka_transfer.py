@@ -8,7 +8,7 @@ on the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from mirror.link.ports import (
     AppendAnswer,
     AppendPart,
     FetchAnswer,
-    FetchPart,
+    FetchParts,
     IdlePartition,
     ReportAnswer,
     Unreachable,
@@ -76,17 +76,22 @@ class KafkaFetch:
             replica_id=replica_id,
         )
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
-        self._last_parts: dict[TopicPartition, FetchPart] = {}
-        self._last_list: Sequence[FetchPart] = ()
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+    async def fetch(
+        self,
+        node_id: int,
+        parts: FetchParts,
+        *,
+        changed: Collection[TopicPartition] | None = None,
+        is_brief: bool = False,
+    ) -> Sequence[FetchAnswer]:
         """One fetch; the answer leaves out partitions that have not changed.
 
         An empty answer due to a quota is no answer: the fetch is repeated after the broker's
         throttle time.
         """
         while True:
-            response = await self._exchange(node_id, parts, is_brief=is_brief)
+            response = await self._exchange(node_id, self._request(parts, changed), is_brief=is_brief)
             try:
                 answers = self._session.answered(response)
             except BrokerError as error:
@@ -94,13 +99,13 @@ class KafkaFetch:
             # an empty response under a quota does not mean that the source has no records
             if not is_throttled_away(response):
                 break
+            changed = ()
             await asyncio.sleep(response.throttle_time_ms / 1000)
         if self._record_filter is None:
             return [_answer(name, partition) for name, partition in answers]
         return [await self._record_filter.sift(name, partition) for name, partition in answers]
 
-    async def _exchange(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool) -> FetchResponse:
-        request = self._request(parts)
+    async def _exchange(self, node_id: int, request: FetchRequest, *, is_brief: bool) -> FetchResponse:
         if is_brief:
             request = request._replace(max_wait_ms=min(request.max_wait_ms, BRIEF_WAIT_MS))
         try:
@@ -110,22 +115,16 @@ class KafkaFetch:
             self._session.reset()
             raise
 
-    def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
-        """Build the request; thousands of unchanged parts are not compared one by one."""
-        # identity, not equality: the caller passes the same objects as long as no position changes
-        last = self._last_parts
-        new = [] if parts is self._last_list else [part for part in parts if last.get(part.key) is not part]
-        gone: set[TopicPartition] = set()
-        if new or len(parts) != len(last):
-            self._last_parts = {part.key: part for part in parts}
-            gone = last.keys() - self._last_parts.keys()
-        self._last_list = parts
-        changed: dict[tuple[str, int], FetchPosition | None] = {part.key: _position(part) for part in new}
-        request = self._session.update(changed | dict.fromkeys(gone), {part.key.topic: part.topic_id for part in new})
-        if request is not None:
-            return request
-        wanted: dict[tuple[str, int], FetchPosition] = {part.key: _position(part) for part in parts}
-        return self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
+    def _request(self, parts: FetchParts, changed: Collection[TopicPartition] | None) -> FetchRequest:
+        """Build the request; of thousands of partitions, only the changed ones are looked at."""
+        if changed is not None:
+            named = {key: part for key in changed if (part := parts.get(key)) is not None}
+            updates: dict[tuple[str, int], FetchPosition | None] = dict.fromkeys(changed)
+            updates |= _positions(named)
+            request = self._session.update(updates, _topic_ids(named))
+            if request is not None:
+                return request
+        return self._session.request(_positions(parts), _topic_ids(parts))
 
     async def close(self) -> None:
         """Drop the connection."""
@@ -239,8 +238,12 @@ class KafkaProgress:
         await self._client.close()
 
 
-def _position(part: FetchPart) -> FetchPosition:
-    return FetchPosition(part.offset, part.leader_epoch)
+def _positions(parts: FetchParts) -> dict[tuple[str, int], FetchPosition]:
+    return {key: FetchPosition(part.offset, part.leader_epoch) for key, part in parts.items()}
+
+
+def _topic_ids(parts: FetchParts) -> dict[str, UUID]:
+    return {key.topic: part.topic_id for key, part in parts.items()}
 
 
 def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:

@@ -113,8 +113,8 @@ async def test_a_mirror_s_fetch_takes_no_throttled_answer_for_a_quiet_source(
     )
     try:
         while offset < BATCHES * BATCH_RECORDS:
-            part = FetchPart(key=TopicPartition(topic, 0), topic_id=topic_id, offset=offset, leader_epoch=-1)
-            (answer,) = await port.fetch(node_id, [part])
+            part = FetchPart(topic_id=topic_id, offset=offset, leader_epoch=-1, generation=1)
+            (answer,) = await port.fetch(node_id, {TopicPartition(topic, 0): part})
             offset = end_of(answer.records, offset)
     finally:
         await port.close()

@@ -12,7 +12,7 @@ import asyncio
 import sys
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.sections.mirrors.hops import Way
 from mirror.exact_ends import ExactEnds
-from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
+from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchParts, FetchPort
 from mirror.main import MirrorDaemon
 from mirror.settings.config import MirrorConfig, load_config
 from runtime.configuration import read_properties
@@ -111,11 +111,18 @@ class TracedFetch:
         self._port = port
         self._trace = trace
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+    async def fetch(
+        self,
+        node_id: int,
+        parts: FetchParts,
+        *,
+        changed: Collection[TopicPartition] | None = None,
+        is_brief: bool = False,
+    ) -> Sequence[FetchAnswer]:
         """Fetch from the port, and record the time."""
         began_ns = time.monotonic_ns()
-        answers = await self._port.fetch(node_id, parts, is_brief=is_brief)
-        offsets = {part.key: part.offset for part in parts}
+        offsets = {key: part.offset for key, part in parts.items()}
+        answers = await self._port.fetch(node_id, parts, changed=changed, is_brief=is_brief)
         for answer in answers:
             if answer.records:
                 self._trace.add("fetch", answer.key, offsets[answer.key], began_ns)

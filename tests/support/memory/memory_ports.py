@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from mirror.link.ports import (
     AppendPart,
     FetchAnswer,
     FetchPart,
+    FetchParts,
     Unreachable,
 )
 from runtime.clock import SystemClock
@@ -27,7 +28,8 @@ from wire.protocol.ids import TopicPartition
 
 class MemoryFetch:
     """FetchPort over a site; `before` runs in front of each fetch and may raise. Only records of
-    the fetched partitions end the wait of a fetch.
+    the fetched partitions end the wait of a fetch. Like a session, it knows the parts by the
+    changes.
     """
 
     wait_max_s = 0.02
@@ -36,8 +38,17 @@ class MemoryFetch:
     def __init__(self, site: MemorySite, before: Callable[[], None]) -> None:
         self._site = site
         self._before = before
+        self._known: dict[TopicPartition, FetchPart] = {}
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+    async def fetch(
+        self,
+        node_id: int,
+        parts: FetchParts,
+        *,
+        changed: Collection[TopicPartition] | None = None,
+        is_brief: bool = False,
+    ) -> Sequence[FetchAnswer]:
+        self._note(parts, changed)
         self._before()
         if not self._site.is_up:
             await asyncio.sleep(0)
@@ -54,11 +65,20 @@ class MemoryFetch:
         await asyncio.sleep(0)
         return answers
 
-    def _answers(self, parts: Sequence[FetchPart]) -> list[FetchAnswer]:
-        return [answer for part in parts if (answer := self._answer(part)) is not None]
+    def _note(self, parts: FetchParts, changed: Collection[TopicPartition] | None) -> None:
+        if changed is None:
+            self._known = dict(parts)
+        for key in changed or ():
+            self._known.pop(key, None)
+            if key in parts:
+                self._known[key] = parts[key]
+        assert self._known == parts, "a changed part was not named"
 
-    def _answer(self, part: FetchPart) -> FetchAnswer | None:
-        log = self._site.logs[part.key]
+    def _answers(self, parts: FetchParts) -> list[FetchAnswer]:
+        return [answer for key, part in parts.items() if (answer := self._answer(key, part)) is not None]
+
+    def _answer(self, key: TopicPartition, part: FetchPart) -> FetchAnswer | None:
+        log = self._site.logs[key]
         error = ErrorCode.none if log.start <= part.offset <= log.end else ErrorCode.offset_out_of_range
         if part.leader_epoch != self._site.leader.epoch:
             error = ErrorCode.fenced_leader_epoch
@@ -66,7 +86,7 @@ class MemoryFetch:
         if error is ErrorCode.none and not wanted:
             return None
         return FetchAnswer(
-            key=part.key,
+            key=key,
             error=error,
             high_watermark=log.end,
             log_start_offset=log.start,

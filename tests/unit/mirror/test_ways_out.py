@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.ports import FetchAnswer, FetchPart, Leader
+from mirror.link.ports import FetchAnswer, FetchParts, Leader
 from runtime import supervision
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
@@ -114,9 +114,9 @@ async def test_batches_of_a_dead_fetcher_are_fetched_again_by_the_next_one(
     spoiled: list[TopicPartition] = []
 
     async def spoiling_once(
-        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
+        port: MemoryFetch, node_id: int, parts: FetchParts, **options: Any
     ) -> Sequence[FetchAnswer]:
-        answers = await fetch(port, node_id, parts, is_brief=is_brief)
+        answers = await fetch(port, node_id, parts, **options)
         if spoiled or len(answers) < 2:
             return answers
         spoiled.append(answers[1].key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from mirror.flow.core.flow_events import Command
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.queue import ByteQueue
-from mirror.link.ports import FetchAnswer, FetchPart
+from mirror.link.ports import FetchAnswer, FetchPart, FetchParts
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
@@ -34,10 +35,8 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     fetch = MemoryFetch.fetch
 
-    async def noted(
-        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
-    ) -> Sequence[FetchAnswer]:
-        answers = await fetch(port, node_id, parts, is_brief=is_brief)
+    async def noted(port: MemoryFetch, node_id: int, parts: FetchParts, **options: Any) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts, **options)
         if answers:
             sizes.append(sum(len(answer.records) for answer in answers))
         return answers
@@ -169,7 +168,7 @@ async def test_only_partitions_about_which_something_has_changed_are_looked_at(m
     looked: list[TopicPartition] = []
     look = Fetcher._part
 
-    def noted(fetcher: Fetcher, key: TopicPartition) -> tuple[int, FetchPart] | None:
+    def noted(fetcher: Fetcher, key: TopicPartition) -> FetchPart | None:
         looked.append(key)
         return look(fetcher, key)
 
@@ -193,11 +192,9 @@ async def test_a_mirror_whose_site_has_become_active_fetches_nothing_before_its_
     fetched: list[int] = []
     fetch = MemoryFetch.fetch
 
-    async def noted(
-        port: MemoryFetch, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False
-    ) -> Sequence[FetchAnswer]:
+    async def noted(port: MemoryFetch, node_id: int, parts: FetchParts, **options: Any) -> Sequence[FetchAnswer]:
         fetched.append(node_id)
-        return await fetch(port, node_id, parts, is_brief=is_brief)
+        return await fetch(port, node_id, parts, **options)
 
     monkeypatch.setattr(MemoryFetch, "fetch", noted)
     world = world_with(partitions=3, batches=1)

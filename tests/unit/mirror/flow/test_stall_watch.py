@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
 from mirror.flow import fetchers
-from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
+from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchParts
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_ports import MemoryAppend, MemoryFetch
@@ -30,11 +31,11 @@ class DeafFetch(MemoryFetch):
 
     asked = 0
 
-    async def fetch(self, node_id: int, parts: Sequence[FetchPart], *, is_brief: bool = False) -> Sequence[FetchAnswer]:
+    async def fetch(self, node_id: int, parts: FetchParts, **options: Any) -> Sequence[FetchAnswer]:
         self.asked += 1
         if self.asked == 2:
             await asyncio.Event().wait()
-        return await super().fetch(node_id, parts, is_brief=is_brief)
+        return await super().fetch(node_id, parts, **options)
 
 
 class DeafAppend(MemoryAppend):

@@ -17,7 +17,7 @@ from wire.protocol.ids import TopicPartition
 
 
 def part(key: TopicPartition, offset: int) -> FetchPart:
-    return FetchPart(key=key, topic_id=UUID(int=len(key.topic)), offset=offset, leader_epoch=0)
+    return FetchPart(topic_id=UUID(int=len(key.topic)), offset=offset, leader_epoch=0, generation=1)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -33,13 +33,17 @@ async def test_the_broker_has_what_the_fetcher_wants_after_any_changes(seed: int
     )
     wanted: dict[TopicPartition, FetchPart] = {}
     positions: dict[tuple[str, int], int] = {}
+    changed: set[TopicPartition] | None = None
     for _ in range(40):
         for _ in range(chance.randrange(3)):
             key = TopicPartition(chance.choice(("orders", "flights")), chance.randrange(3))
             wanted.pop(key, None)
             if chance.random() < 0.7:
                 wanted[key] = part(key, chance.randrange(3))
-        request = port._request(list(wanted.values()))
+            if changed is not None:
+                changed.add(key)
+        request = port._request(wanted, changed)
+        changed = set() if chance.random() < 0.9 else None
         if request.session_id == 0:
             positions = {}
         for gone in request.forgotten_topics:

@@ -107,18 +107,19 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
 class LogLines:
-    """Collects lines of level INFO about one event and writes them at once: for thousands of lines,
-    single calls cost more than the text. No field may have the name of one that all lines have.
+    """Collects lines of level INFO and writes them at once: for thousands of lines, single calls
+    cost more than the text. No field may have the name of one that all lines have.
     """
 
-    def __init__(self, logger: str, event: str) -> None:
+    def __init__(self, logger: str, event: str = "") -> None:
+        """`event` is that of the lines that are added without one."""
         self._logger = logging.getLogger(logger)
         self._event = event
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[tuple[str, dict[str, Any]]] = []
 
-    def add(self, **fields: object) -> None:
+    def add(self, *, event: str = "", **fields: object) -> None:
         """Add a line."""
-        self._rows.append(fields)
+        self._rows.append((event or self._event, fields))
 
     def write(self) -> None:
         """Write the collected lines."""
@@ -127,15 +128,17 @@ class LogLines:
             return
         *processors, render = structlog.get_config()["processors"]
         # The fields that all lines share are made once: the lines are of the same moment.
-        shared: Any = {"event": self._event}
+        shared: Any = {"event": ""}
         for processor in processors:
             shared = processor(self._logger, "info", shared)
+        del shared["event"]
         if isinstance(render, structlog.processors.LogfmtRenderer):
-            first = self._rendered({name: shared.pop(name) for name in _FIRST_FIELDS})
+            first = self._rendered({name: shared.pop(name) for name in _FIRST_FIELDS if name != "event"})
             last = self._rendered(shared)
-            lines = (" ".join(filter(None, (first, _fields(row), last))) for row in rows)
+            events = {event: _fields({"event": event}) for event in {event for event, _ in rows}}
+            lines = (" ".join(filter(None, (first, events[event], _fields(row), last))) for event, row in rows)
         else:
-            lines = (render(self._logger, "info", {**row, **shared}) for row in rows)
+            lines = (render(self._logger, "info", {**row, **shared, "event": event}) for event, row in rows)
         self._logger.info("\n".join(lines))
 
     def _rendered(self, fields: dict[str, Any]) -> str:

@@ -82,8 +82,8 @@ class FlowBoard:
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self._on_broken = on_broken
         self._on_transition = on_transition
-        # The lines about changes of state that are written together, by reason.
-        self._lines: dict[str, LogLines] | None = None
+        # The lines about changes of state that are written together.
+        self._lines: LogLines | None = None
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return (key for key, _ in self.rows())
@@ -377,14 +377,15 @@ class FlowBoard:
 
     @contextmanager
     def lines_together(self) -> Iterator[None]:
-        """Write the lines about changes of state at the end: single lines cost much more."""
-        lines = self._lines = {}
+        """Write the lines about changes of state at the end: single lines cost much more. Nothing may
+        be awaited meanwhile.
+        """
+        lines = self._lines = LogLines(STATE_CHANGE)
         try:
             yield
         finally:
             self._lines = None
-            for one in lines.values():
-                one.write()
+            lines.write()
 
     def _log_change(self, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
         fields = {
@@ -397,5 +398,5 @@ class FlowBoard:
         if self._lines is None:
             _state_change.info(after.reason, **fields)
         else:
-            self._lines.setdefault(after.reason, LogLines(STATE_CHANGE, after.reason)).add(**fields)
+            self._lines.add(event=after.reason, **fields)
         self._on_transition(key, before, after.state, after.reason)

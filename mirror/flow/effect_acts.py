@@ -29,6 +29,11 @@ RETRY_INITIAL_MS: Final = 25
 RETRY_MAX_MS: Final = 500
 RETRY_SLOW_MS: Final = 5000
 
+RETRIES_A_SECOND_MAX: Final = 2000
+"""While many flows wait, each one waits longer: during a move, the retries of 10,000 flows would
+take the processor that the move needs. Changes of leaders and of the link end a wait anyway.
+"""
+
 
 class EffectActs:
     """The effects of one board's flows. `submit` is the board's."""
@@ -39,6 +44,8 @@ class EffectActs:
         self._effects = effects
         self._chance = chance
         self._submit = submit
+        # The flows whose time for another attempt has not come.
+        self._waiting = 0
 
     def carry_out(self, key: TopicPartition, row: Row, effect: Effect) -> None:
         """Carry out one effect."""
@@ -72,9 +79,17 @@ class EffectActs:
         cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
         if effect.is_slow:
             cap_ms = RETRY_SLOW_MS
-        # The jitter keeps flows that failed together from retrying together.
-        delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
         if row.retry is not None:
             row.retry.cancel()
+        else:
+            self._waiting += 1
+        cap_ms = max(cap_ms, 1000 * self._waiting / RETRIES_A_SECOND_MAX)
+        # The jitter keeps flows that failed together from retrying together.
+        delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
         due = RetryDue(generation=effect.generation)
-        row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._submit, key, due)
+        row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._retry, key, row, due)
+
+    def _retry(self, key: TopicPartition, row: Row, due: RetryDue) -> None:
+        row.retry = None
+        self._waiting -= 1
+        self._submit(key, due)

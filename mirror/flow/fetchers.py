@@ -168,7 +168,8 @@ class Fetcher:
                     self._send()
                 answers = await self._answers()
                 self._late.check()
-                accepted = self._fetch_answers.accept(self._sent_parts, answers or (), self._asked)
+                with self._board.lines_together():
+                    accepted = self._fetch_answers.accept(self._sent_parts, answers or (), self._asked)
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(answers)
@@ -275,9 +276,12 @@ class Fetcher:
         except Unreachable as error:
             if self._is_resting():
                 return None
-            for key, part in self._sent_parts.items():
-                failed = FetchFailed(generation=part.generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
-                self._board.submit(key, failed)
+            with self._board.lines_together():
+                for key, part in self._sent_parts.items():
+                    failed = FetchFailed(
+                        generation=part.generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error)
+                    )
+                    self._board.submit(key, failed)
             return None
         finally:
             self._pending = None

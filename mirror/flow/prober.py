@@ -14,8 +14,15 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
-from mirror.flow.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
-from mirror.link.ports import Differs, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
+from mirror.flow.core.flow_events import (
+    Command,
+    SourceChecked,
+    SourceNotFound,
+    TargetDiffers,
+    TargetFound,
+    TargetNotFound,
+)
+from mirror.link.ports import Differs, Leader, LogAnswer, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
 from runtime.invariants import InvariantBroken
 from runtime.supervision import note_death, was_asked_to_end
 from wire.batches.log_histories import EpochEnd
@@ -85,36 +92,21 @@ class Prober:
             await self._ask_target(questions)
 
     def _no_answer(self, questions: Mapping[TopicPartition, _Question], why: str, *, is_source: bool) -> None:
-        for key, (generation, _) in questions.items():
-            if is_source:
-                reason = f"the source does not answer for {key}: {why}"
-                self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
-            else:
-                reason = f"the target does not report the log end of {key}: {why}"
-                self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
+        with self._board.lines_together():
+            for key, (generation, _) in questions.items():
+                if is_source:
+                    reason = f"the source does not answer for {key}: {why}"
+                    self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
+                else:
+                    reason = f"the target does not report the log end of {key}: {why}"
+                    self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_target(self, questions: Mapping[TopicPartition, _Question]) -> None:
         # the epochs come with the ends, so both are of one moment at the leader
         ends = await self._target.log_ends({key: self._board.row(key).target for key in questions})
-        for key, (generation, _) in questions.items():
-            answer = ends.get(key)
-            if isinstance(answer, LogEnds):
-                found = TargetFound(
-                    generation=generation,
-                    log_start_offset=answer.log_start_offset,
-                    log_end_offset=answer.end_offset,
-                    last_epoch=answer.last_epoch,
-                )
-                self._board.submit(key, found)
-            elif isinstance(answer, Differs):
-                self._board.submit(key, TargetDiffers(generation=generation, reason=answer.reason))
-            else:
-                is_for_source = isinstance(answer, SourceUnreachable)
-                what = "is not known" if is_for_source else "is not reported by the target"
-                reason = f"the log end of {key} {what}: {_why(answer)}"
-                self._board.submit(
-                    key, TargetNotFound(generation=generation, reason=reason, is_for_source=is_for_source)
-                )
+        with self._board.lines_together():
+            for key, (generation, _) in questions.items():
+                self._board.submit(key, _found_at_target(key, ends.get(key), generation))
 
     async def _ask_source(self, questions: Mapping[TopicPartition, _Question]) -> None:
         # before the request: the answer cannot be about anything later
@@ -124,31 +116,49 @@ class Prober:
         # before the ends: a truncation in between then shows as an end below the epoch's end
         epoch_ends = await self._source.epoch_ends(with_epoch) if with_epoch else {}
         ends = await self._source.log_ends(leaders)
-        for key, (generation, epoch) in questions.items():
-            log = ends.get(key)
-            epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
-            row = self._board.row(key)
-            if row.source != leaders[key]:
-                # After an unclean election the next leader may have another history. A promotion
-                # changes the leaders of all partitions, so they are asked again together. A newer
-                # generation asks for itself.
-                if row.facts.generation == generation:
-                    self._ask(key, row.source, generation, epoch, is_source=True)
-                continue
-            if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
-                checked = SourceChecked(
-                    generation=generation,
-                    log_start_offset=log.log_start_offset,
-                    high_watermark=log.end_offset,
-                    epoch=epoch_end.epoch,
-                    epoch_end_offset=epoch_end.end_offset,
-                    asked_at_ms=self._board.as_of(asked),
-                )
-                self._board.submit(key, checked)
-            else:
-                why = _why(epoch_end if isinstance(log, LogEnds) else log)
-                reason = f"the source does not answer for {key}: {why}"
-                self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
+        with self._board.lines_together():
+            for key, (generation, epoch) in questions.items():
+                row = self._board.row(key)
+                if row.source != leaders[key]:
+                    # After an unclean election the next leader may have another history. A promotion
+                    # changes the leaders of all partitions, so they are asked again together. A
+                    # newer generation asks for itself.
+                    if row.facts.generation == generation:
+                        self._ask(key, row.source, generation, epoch, is_source=True)
+                    continue
+                log = ends.get(key)
+                epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
+                if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
+                    checked = SourceChecked(
+                        generation=generation,
+                        log_start_offset=log.log_start_offset,
+                        high_watermark=log.end_offset,
+                        epoch=epoch_end.epoch,
+                        epoch_end_offset=epoch_end.end_offset,
+                        asked_at_ms=self._board.as_of(asked),
+                    )
+                    self._board.submit(key, checked)
+                else:
+                    why = _why(epoch_end if isinstance(log, LogEnds) else log)
+                    reason = f"the source does not answer for {key}: {why}"
+                    self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
+
+
+def _found_at_target(key: TopicPartition, answer: LogAnswer | None, generation: int) -> Command:
+    """The event for the flow of a partition whose log the target was asked for."""
+    if isinstance(answer, LogEnds):
+        return TargetFound(
+            generation=generation,
+            log_start_offset=answer.log_start_offset,
+            log_end_offset=answer.end_offset,
+            last_epoch=answer.last_epoch,
+        )
+    if isinstance(answer, Differs):
+        return TargetDiffers(generation=generation, reason=answer.reason)
+    is_for_source = isinstance(answer, SourceUnreachable)
+    what = "is not known" if is_for_source else "is not reported by the target"
+    reason = f"the log end of {key} {what}: {_why(answer)}"
+    return TargetNotFound(generation=generation, reason=reason, is_for_source=is_for_source)
 
 
 def _why(answer: object) -> str:

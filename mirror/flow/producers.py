@@ -219,12 +219,14 @@ class Producer:
             answers = await self._port.append(node_id, link=link.name, link_epoch=link.epoch, parts=parts)
         except Unreachable as error:
             self._pause(node_id)
-            for part in sent:
-                self._answers.send_again(part, SendAgain(str(error)))
+            with self._board.lines_together():
+                for part in sent:
+                    self._answers.send_again(part, SendAgain(str(error)))
         else:
             by_key = {answer.key: answer for answer in answers}
-            for part in sent:
-                self._answers.take(node_id, part, by_key.get(part.key))
+            with self._board.lines_together():
+                for part in sent:
+                    self._answers.take(node_id, part, by_key.get(part.key))
         finally:
             self._in_flight[node_id] -= 1
             self._wake.set()

@@ -103,13 +103,14 @@ class TopicBoard:
                 # copies: a site may change what it has answered
                 placed[name] = (found[0], dict(found[1]), dict(found[2]), dict(found[3]))
             self._shown.add(name)
-            for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
-                has_moved |= self._place(
-                    TopicPartition(name, partition),
-                    source[name],
-                    target[name],
-                    beginnings[name].get(partition, otherwise),
-                )
+            with self._board.lines_together():
+                for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
+                    has_moved |= self._place(
+                        TopicPartition(name, partition),
+                        source[name],
+                        target[name],
+                        beginnings[name].get(partition, otherwise),
+                    )
             if name in self.renewed:
                 self.renewed.discard(name)
                 self._on_renewed(name)

@@ -135,7 +135,8 @@ def fetch_failed(facts: FlowFacts, command: FetchFailed) -> Decision:
         case SourceTrouble.UNREACHABLE:
             return wait(facts, command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
         case SourceTrouble.MOVED:
-            return wait(facts, command.reason, RefreshMetadata(side=Side.SOURCE))
+            # The source may have become the passive site.
+            return wait(facts, command.reason, RefreshMetadata(side=Side.SOURCE), RefreshLink())
         case SourceTrouble.OUT_OF_RANGE:
             # The check of the source shows whether its log begins later or ends earlier.
             return wait(facts, command.reason)

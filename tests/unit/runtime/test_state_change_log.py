@@ -44,14 +44,16 @@ def test_many_state_changes_written_at_once_are_the_lines_that_each_alone_would_
     rows = [{"topic": "orders", "partition": 1, "isr": [1, 2], "value": value} for value in values]
     for row in rows:
         state_change_logger().info("partition", **row)
+    state_change_logger().info("of two words", topic="orders")
     together = LogLines(STATE_CHANGE, "partition")
     for row in rows:
         together.add(**row)
+    together.add(event="of two words", topic="orders")
     together.write()
     together.write()
     lines = [line.partition(" ")[2] for line in changes.read_text().splitlines()]
-    assert len(lines) == 2 * len(values)
-    assert lines[len(values) :] == lines[: len(values)]
+    assert len(lines) == 2 * (len(values) + 1)
+    assert lines[len(values) + 1 :] == lines[: len(values) + 1]
 
 
 def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:

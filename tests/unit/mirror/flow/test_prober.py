@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,9 @@ class Board:
 
     def submit(self, key: TopicPartition, command: Any) -> None:
         self.submitted[key] = command
+
+    def lines_together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class PromotedSource:

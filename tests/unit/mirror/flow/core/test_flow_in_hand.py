@@ -8,7 +8,7 @@ import pytest
 
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
-from mirror.flow.core.flow_effects import CheckSource, Discard, Fetch
+from mirror.flow.core.flow_effects import CheckSource, Discard, Fetch, RefreshLink
 from mirror.flow.core.flow_events import (
     Acknowledged,
     BatchesFetched,
@@ -149,3 +149,10 @@ def test_a_topic_that_the_source_hides_is_not_fetched_and_what_came_of_it_before
     going_on = mirror.check_source(log_start=0, epoch=1, epoch_end=300)
     assert [effect.offset for effect in going_on.effects if isinstance(effect, Fetch)] == [299]
     assert mirror.flow.facts.state is FlowState.MIRRORING
+
+
+def test_a_source_that_no_longer_leads_makes_the_mirror_read_the_link() -> None:
+    """Its site may have become the passive one, and then thousands of flows would ask in vain."""
+    streaming = Streaming()
+    moved = FetchFailed(generation=streaming.generation, trouble=SourceTrouble.MOVED, reason="another leader")
+    assert RefreshLink() in streaming.tell(moved).effects

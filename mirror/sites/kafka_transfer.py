@@ -228,8 +228,8 @@ class KafkaProgress:
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
         """Report; empty when it was accepted, else why not."""
-        offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
-        request = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
+        reports = acknowledged.items()
+        request = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=reports)
         code = await reached(request)
         return "" if code is ErrorCode.none else code.name
 

@@ -1,5 +1,5 @@
-"""The hand-written codecs of Produce, Fetch, OffsetCommit and AddPartitionsToTxn give and take the
-very bytes of kio, in every version.
+"""The hand-written codecs of Produce, Fetch, OffsetCommit, AddPartitionsToTxn and LinkProgress give
+and take the very bytes of kio, in every version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tests.support.kio_messages import messages
 from wire.client.requests import fetch_requests
 from wire.protocol import schemas
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.entity_building import build_entity
 from wire.protocol.messages import add_partitions_codec, fetch_codec, offset_commit_codec, produce_codec
+from wire.protocol.messages.link_messages import LinkProgressRequest, encode_link_progress
 
 RELAXED = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -251,3 +253,23 @@ def test_pieces_of_files_are_passed_on_with_their_length() -> None:
         bytes(1000) if part is piece else part  # type: ignore[misc]
         for part in parts
     )
+
+
+@given(
+    link=st.text(max_size=5),
+    link_epoch=st.integers(0, 2**31 - 1),
+    acknowledged=st.dictionaries(
+        st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1), max_size=300
+    ),
+)
+@RELAXED
+def test_reports_about_a_standby_are_those_of_kio(
+    link: str, link_epoch: int, acknowledged: dict[tuple[str, int], int]
+) -> None:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, partition), offset in acknowledged.items():
+        topics.setdefault(topic, []).append({"index": partition, "acknowledged_offset": offset})
+    listed = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    values = {"link": link, "link_epoch": link_epoch, "topics": listed}
+    expected = schemas.encode(build_entity(LinkProgressRequest, values))
+    assert encode_link_progress(link, link_epoch, acknowledged.items()) == expected

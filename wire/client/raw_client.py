@@ -35,7 +35,7 @@ from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.topic_calls import NewTopic, TopicCalls, TopicOutcome
 from wire.protocol.ids import CONSUMER, PartitionKey
 from wire.protocol.messages.fetch_codec import FetchResponse
-from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
+from wire.protocol.messages.link_messages import MIRROR_TRANSACTIONAL_IDS, encode_link_progress
 from wire.protocol.messages.mirror_append_codec import MirrorAppend
 from wire.protocol.messages.mirror_append_messages import MirrorAppendResponse
 from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS, MirrorReportsResponse
@@ -80,16 +80,13 @@ class KafkaClient(TopicCalls, GroupCalls):
         return await requests.request_mirror_append(await self.connection(node_id), request, timeout_ms=timeout_ms)
 
     async def link_progress(
-        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Iterable[tuple[PartitionKey, int]]
     ) -> ErrorCode:
-        """Report to a source's broker what a sync link's target has of partitions that it leads."""
-        by_topic: dict[str, list[dict[str, int]]] = {}
-        for (topic, partition), offset in acknowledged.items():
-            by_topic.setdefault(topic, []).append({"index": partition, "acknowledged_offset": offset})
-        topics = [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()]
-        values = {"link": link, "link_epoch": link_epoch, "topics": topics}
-        response = await (await self.connection(node_id)).call(LINK_PROGRESS, values)
-        return error_code(response.error_code)
+        """Report to a source's broker what a link's target has of partitions that it leads: each
+        with the end of that.
+        """
+        body = encode_link_progress(link, link_epoch, acknowledged)
+        return await requests.request_link_progress(await self.connection(node_id), body)
 
     async def mirror_reports(self, node_id: int, values: Mapping[str, Any]) -> MirrorReportsResponse:
         """Report that the source has no new records of the partitions of a session, whose changes

@@ -24,6 +24,7 @@ from wire.protocol.entity_building import build_entity
 from wire.protocol.ids import CONSUMER, PartitionKey
 from wire.protocol.messages import fetch_codec, produce_codec
 from wire.protocol.messages.fetch_codec import FetchResponse
+from wire.protocol.messages.link_messages import LINK_PROGRESS, LinkProgressResponse
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, mirror_append_parts
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND, MirrorAppendResponse
 from wire.protocol.messages.private import SITE_METADATA
@@ -188,6 +189,18 @@ async def request_mirror_append(
         connection, MIRROR_APPEND, schemas.decode, MirrorAppendResponse, answer.frame, answer.body_position
     )
     return response
+
+
+async def request_link_progress(connection: Connection, body: bytes) -> ErrorCode:
+    """One LinkProgress with this body. Raises UnsupportedApi when the broker is none of
+    Antipode's.
+    """
+    version = connection.version_for(LINK_PROGRESS)
+    answer = await connection.request(LINK_PROGRESS, version, [body], body_size=len(body))
+    response: LinkProgressResponse = _parsed(
+        connection, LINK_PROGRESS, schemas.decode, LinkProgressResponse, answer.frame, answer.body_position
+    )
+    return response.error_code
 
 
 async def request_offsets(

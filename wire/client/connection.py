@@ -135,7 +135,8 @@ class Connection:
                 await self._open_transport(loop)
                 if options.handshake is not None:
                     self._login = LoginSession(self, self._order, options.handshake)
-                    await self._login.begin()
+                    async with self._order:
+                        await self._login.begin()
                 self.versions = await self._negotiate()
                 if options.compression is not None:
                     await self._compress(options.compression)
@@ -202,6 +203,7 @@ class Connection:
     async def send_unanswered(self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int) -> None:
         """Send a request that has no response: Produce with acks 0."""
         async with self._order:
+            await self._keep_login()
             await self._stream.writable()
             self._check_open(api_key)
             self._write(api_key, version, body, body_size)
@@ -219,7 +221,16 @@ class Connection:
         # The lock is fair: callers are written in the order of their calls, also after waiting for
         # a slot or for the transport.
         async with self._order:
+            await self._keep_login()
             return await self.send_in_order(api_key, version, body, body_size)
+
+    async def _keep_login(self) -> None:
+        """Log in again where it is time; the caller holds the order of requests."""
+        if self._login is not None and self._login.is_renewed and self.is_open:
+            # the session could end while the request waits for room, so that wait comes first
+            async with self._slots:
+                await self._stream.writable()
+            await self._login.renew_if_due()
 
     async def send_in_order(
         self, api_key: int, version: int, body: Sequence[Buffer], body_size: int

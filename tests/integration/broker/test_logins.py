@@ -297,7 +297,9 @@ def test_librdkafka_is_refused_with_a_token_of_another_audience(broker: SecuredB
 
 
 async def test_our_own_client_renews_its_login_by_a_token_on_the_same_connection(broker: SecuredBroker) -> None:
-    with TokenServer(broker.signer, life_s=2) as server:
+    # the broker closes a connection for a request that it reads after the end of a session, and the
+    # client renews a login after 85 to 95 % of it: in a longer session more time remains
+    with TokenServer(broker.signer, life_s=4) as server:
         given = {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
@@ -310,7 +312,7 @@ async def test_our_own_client_renews_its_login_by_a_token_on_the_same_connection
 
             async def is_renewed() -> bool:
                 await asyncio.gather(*(connection.call(METADATA, {"topics": ()}, version=1) for _ in range(20)))
-                return len(server.issued) >= 4
+                return len(server.issued) >= 2
 
             await eventually(is_renewed)
             server.refusal = (503, "temporarily_unavailable")

@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
 from wire.client.connection import Connection, ConnectionOptions, connected, open_connection
 from wire.client.connection_pool import ConnectionPool
-from wire.client.login_session import LoginExchange
+from wire.client.login_session import LoginExchange, LoginSession
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
 from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
@@ -27,6 +27,7 @@ from wire.protocol.streams.frames import RequestHeader, VersionRange
 LIST_GROUPS = 16
 NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}
 LATER = schemas.encode(build_entity(schemas.request_type(LIST_GROUPS, 4), {"states_filter": ()}))
+LOGIN = {"states_filter": ("login",)}
 REQUEST = {"states_filter": (), "types_filter": ()}
 
 
@@ -212,6 +213,47 @@ async def test_handshake_comes_before_every_other_request(broker: ScriptedBroker
 
     async with connected(broker.address, ConnectionOptions(handshake=authenticate)):
         assert [header.api_key for header, _ in broker.seen] == [LIST_GROUPS, API_VERSIONS]
+
+
+async def test_no_request_is_written_before_a_login_that_is_due(broker: ScriptedBroker) -> None:
+    async def authenticate(line: LoginExchange) -> float:
+        await line.call(LIST_GROUPS, LOGIN, version=4)
+        return 0.001
+
+    broker.on(LIST_GROUPS, echo)
+    async with connected(broker.address, ConnectionOptions(handshake=authenticate, in_flight_max=1)) as connection:
+        await asyncio.gather(*(named(connection, str(number)) for number in range(5)))
+    names = [request.states_filter[0] for request in broker.requests(LIST_GROUPS)]
+    assert [name for name in names if name != "login"] == ["0", "1", "2", "3", "4"]
+    assert all(names[names.index(str(number)) - 1] == "login" for number in range(5))
+
+
+async def test_a_login_that_is_due_is_completed_when_its_request_is_cancelled(broker: ScriptedBroker) -> None:
+    is_half_done, may_go_on = asyncio.Event(), asyncio.Event()
+    sessions_ms = [0.001, 0.0]
+
+    async def authenticate(line: LoginExchange) -> float:
+        await line.call(LIST_GROUPS, {"states_filter": ("begins",)}, version=4)
+        if len(sessions_ms) == 1:
+            is_half_done.set()
+            await may_go_on.wait()
+        await line.call(LIST_GROUPS, {"states_filter": ("ends",)}, version=4)
+        return sessions_ms.pop(0)
+
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        login = LoginSession(connection, connection._order, authenticate)
+        async with connection._order:
+            await login.begin()
+            login.end()  # no timer: the request renews the login
+            connection._login = login
+        cancelled, after = (asyncio.create_task(named(connection, name)) for name in ("cancelled", "after"))
+        await is_half_done.wait()
+        cancelled.cancel()
+        may_go_on.set()
+        await after
+        assert cancelled.cancelled()
+    names = [request.states_filter[0] for request in broker.requests(LIST_GROUPS)]
+    assert names == ["begins", "ends", "begins", "ends", "after"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.assembly import Mirror
+from mirror.flow import producers
+from mirror.flow.reporting import idle_reports
 from mirror.link.ports import IdlePartition, ReportAnswer, Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
@@ -22,6 +24,13 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 ONE_FETCHER = {"num.streams": "1"}
 """Each fetcher has a session of its own."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports follow each other after a moment."""
+    monkeypatch.setattr(idle_reports, "REPORT_INTERVAL_MS", 20)
+    monkeypatch.setattr(producers, "REPORT_INTERVAL_MS", 20)
 
 
 class Target:

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
+from mirror.flow.reporting import standby_reports
 from mirror.flow.reporting.standby_reports import StandbyReports
 from mirror.link.ports import NEEDS_ALL_REPORTS, Leader
 from tests.support.eventually import eventually
@@ -18,6 +21,12 @@ from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 
 FIRST, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ends are reported again after a moment."""
+    monkeypatch.setattr(standby_reports, "ALL_INTERVAL_S", 0.5)
 
 
 def sync_world() -> MemoryWorld:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.groups import carried_before
+from mirror.groups import carried_before, group_sync
 from mirror.groups.core import group_decisions, group_offsets
 from mirror.link.core.committed_offsets import GroupOffset
 from tests.support.eventually import eventually
@@ -16,9 +16,10 @@ from tests.support.memory.memory_world import MemoryWorld
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An offset counts as removed after a moment."""
+    """An offset counts as removed after a moment, which needs two reads of all offsets."""
     monkeypatch.setattr(group_decisions, "FORGOTTEN_AFTER_MS", 50)
     monkeypatch.setattr(carried_before, "ASKED_AGAIN_MS", 20)
+    monkeypatch.setattr(group_sync, "FULL_READ_MS", 20)
 
 
 @pytest.mark.parametrize("is_followed", [False, True])

@@ -7,6 +7,7 @@ a principal was authenticated.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -43,7 +44,7 @@ from tests.support.security.authorized_requests import (
     rights_for,
 )
 from tests.support.sites.site_broker import SiteBroker
-from wire.client.client_errors import Unreachable
+from wire.client.client_errors import TransientBrokerError, Unreachable
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient, NewTopic
 from wire.client.requests.acl_requests import create_acls, delete_acls, exactly
@@ -210,7 +211,14 @@ async def test_produce_fetch_and_commits_are_answered_topic_by_topic(site: SiteB
 
         assert await committed() == [NO_GROUP, NO_GROUP]
         await create_acls(admin, rights_for(Operation.READ, GROUP, "g"))
-        await admin.coordinator("g")
+
+        async def is_coordinated() -> bool:
+            with contextlib.suppress(TransientBrokerError):  # the topic of offsets is being created
+                await admin.coordinator("g")
+                return True
+            return False
+
+        await eventually(is_coordinated)
         await eventually(lambda: _equals(committed, [ErrorCode.none, NO_TOPIC]))
 
 

@@ -228,7 +228,7 @@ async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
 
     try:
         await produce_through_all(0, 20)
-        await asyncio.to_thread(eventually_sync, lambda: all_read(20), 30_000)
+        await asyncio.to_thread(eventually_sync, lambda: all_read(20))
         await asyncio.to_thread(consumer.commit, asynchronous=False)
         await pair.caught_up()
         for topic in read:

@@ -377,9 +377,7 @@ class FlowBoard:
 
     @contextmanager
     def lines_together(self) -> Iterator[None]:
-        """Write the lines about changes of state at the end: single lines cost much more. Nothing may
-        be awaited meanwhile.
-        """
+        """Write lines about changes of state together, which costs less; await nothing inside."""
         lines = self._lines = LogLines(STATE_CHANGE)
         try:
             yield

@@ -55,6 +55,13 @@ class FetchAnswers:
                 accepted.append(entry)
         return accepted
 
+    def none_came(self, parts: FetchParts, reason: str) -> None:
+        """The broker has not answered a request for these partitions."""
+        with self._board.lines_together():
+            for key, part in parts.items():
+                trouble = SourceTrouble.UNREACHABLE
+                self._board.submit(key, FetchFailed(generation=part.generation, trouble=trouble, reason=reason))
+
     def _take(
         self, answer: FetchAnswer, part: FetchPart, *, asked_at_ms: int
     ) -> tuple[QueuedBatches, FlowFacts] | None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
-from mirror.flow.core.flow_events import FetchFailed, NotEnqueued, NothingFetched, SourceTrouble
+from mirror.flow.core.flow_events import NotEnqueued, NothingFetched
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetch_answers import FetchAnswers
@@ -265,23 +265,15 @@ class Fetcher:
         return FetchPart(topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch, generation=generation)
 
     async def _answers(self) -> Sequence[FetchAnswer] | None:
-        """The answers; None if they do not count, or the broker gave none, which has been reported
-        to the flows.
-        """
+        """The answers; None if they do not count, or if none came, which the flows know then."""
         assert self._pending is not None, "no fetch was sent"
         try:
             answers = await self._pending
             # This site has become active; the flows may not know it yet.
             return None if self._is_resting() else answers
         except Unreachable as error:
-            if self._is_resting():
-                return None
-            with self._board.lines_together():
-                for key, part in self._sent_parts.items():
-                    failed = FetchFailed(
-                        generation=part.generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error)
-                    )
-                    self._board.submit(key, failed)
+            if not self._is_resting():
+                self._fetch_answers.none_came(self._sent_parts, str(error))
             return None
         finally:
             self._pending = None

@@ -120,9 +120,9 @@ class Prober:
             for key, (generation, epoch) in questions.items():
                 row = self._board.row(key)
                 if row.source != leaders[key]:
-                    # After an unclean election the next leader may have another history. A promotion
-                    # changes the leaders of all partitions, so they are asked again together. A
-                    # newer generation asks for itself.
+                    # After an unclean election the next leader may have another history. A
+                    # promotion changes the leaders of all partitions, so they are asked again
+                    # together. A newer generation asks for itself.
                     if row.facts.generation == generation:
                         self._ask(key, row.source, generation, epoch, is_source=True)
                     continue

@@ -212,7 +212,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         },
         {
             "title": "a switchover does not wait for the fence",
-            "known_seed": 4,
+            "known_seed": 17,
             "owner": SiteEvidence,
             "name": "is_fenced",
             "substitute": lambda _: property(lambda _: True),

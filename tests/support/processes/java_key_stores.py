@@ -33,6 +33,8 @@ FORMATS: Final[Mapping[str, Sequence[str]]] = {
 """`pkcs12` is what keytool makes today (AES), `legacy` what it made until Java 15 (RC2 with 40
 bits, Triple DES).
 """
+QUICK: Final = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
+"""For Java's short runs: fewer threads, and no second compilation."""
 NO_PASSWORD_OPTIONS: Final = (
     "-J-Dkeystore.pkcs12.certProtectionAlgorithm=NONE",
     "-J-Dkeystore.pkcs12.macAlgorithm=NONE",
@@ -65,7 +67,7 @@ def keytool(*arguments: str) -> None:
     if program is None:
         pytest.skip(f"there is no keytool in {' or '.join(map(str, homes))}")
     ended = subprocess.run(
-        [str(program), *arguments, "-noprompt"],
+        [str(program), *arguments, "-noprompt", *QUICK],
         capture_output=True,
         text=True,
         check=False,

@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--topics", default=".*", help="a regular expression on whole names")
     parser.add_argument("--format", choices=FORMATS, default=BATCHES, help="raw batches, or records as Parquet")
     parser.add_argument("--until-end", action="store_true", help="repeat until a run finds nothing new")
+    parser.add_argument("--wave-bytes", type=int, default=0, help="size of a wave; 0: 1 GiB for each core")
     given = parser.parse_args(arguments)
     request = ArchiveRequest(
         bootstrap=given.bootstrap_server,
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         topics=given.topics,
         format=given.format,
         is_until_end=given.until_end,
+        wave_bytes=given.wave_bytes,
     )
     progress: Progress = lambda text: print(text, file=sys.stderr)  # noqa: E731
     try:

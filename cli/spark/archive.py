@@ -48,6 +48,14 @@ def archive(
     format_name: Annotated[
         FormatChoice, typer.Option("--format", help="Raw batches, which can be restored, or records as Parquet.")
     ] = FormatChoice.BATCHES,
+    wave_bytes: Annotated[
+        int,
+        typer.Option(
+            help="The run writes a manifest after each wave of about so many bytes. A killed run keeps its finished "
+            "waves. 0 takes 1 GiB for each core.",
+            min=0,
+        ),
+    ] = 0,
     is_until_end: Annotated[bool, typer.Option("--until-end", help="Repeat until a run finds nothing new.")] = False,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what a run would read; write nothing.")] = False,
     cores: Cores = 0,
@@ -67,7 +75,12 @@ def archive(
     from spark_jobs.archiving.archive_run import ArchiveRequest, ArchiveRun
 
     request = ArchiveRequest(
-        bootstrap=bootstrap_server, to=to, topics=topics, format=format_name.value, is_until_end=is_until_end
+        bootstrap=bootstrap_server,
+        to=to,
+        topics=topics,
+        format=format_name.value,
+        is_until_end=is_until_end,
+        wave_bytes=wave_bytes,
     )
     with failures_as_messages():
         check_brokers_answer(bootstrap_server)
@@ -183,11 +196,16 @@ def _print(report: ArchiveReport, output: OutputFormat) -> None:
     for problem in report.problems[:SHOWN_MAX]:
         console.print(f"  [red]{problem}[/]", highlight=False)
     if report.is_dry_run:
-        console.print(f"a run would read {report.planned_offsets:,} offsets", highlight=False)
+        planned = f"{report.planned_offsets:,} offsets in {_waves(report.planned_waves)}"
+        console.print(f"a run would read {planned}", highlight=False)
         return
     if not report.ranges and not report.holes and not report.problems:
         console.print(f"nothing new: {report.to} has the records up to the high watermarks", highlight=False)
         return
     document = report.as_document()
     sums = f"{len(report.ranges)} ranges, {document['records']:,} records, {document['bytes']:,} bytes"
-    console.print(f"{sums}, {report.elapsed_ms / 1000:.1f} s: {report.to}", highlight=False)
+    console.print(f"{sums}, {_waves(len(report.manifests))}, {report.elapsed_ms / 1000:.1f} s: {report.to}", highlight=False)
+
+
+def _waves(count: int) -> str:
+    return f"{count} {'wave' if count == 1 else 'waves'}"

@@ -1,7 +1,7 @@
 """The directory of an archive on a file system: manifests, files that get their name only when they
 are complete, checksums while writing.
 
-    manifests/00000001.json                                        one document a run
+    manifests/00000001.json                                        one document a wave of a run
     claims/ID.json                                                 one document an archiver that
                                                                    runs
     batches/TOPIC_ID/PARTITION-FIRST-END.batches                   raw batches
@@ -102,7 +102,7 @@ class ArchiveStore:
         return cls(directory_at(address), address)
 
     def manifests(self) -> list[Manifest]:
-        """All manifests by run, without what retention has let go. Raises OperationalFailure when
+        """All manifests by number, without what retention has let go. Raises OperationalFailure when
         one cannot be read, or no file can be found at the address.
         """
         found = []
@@ -116,13 +116,13 @@ class ArchiveStore:
         if not found:
             with self._failures():
                 self.directory.check()
-        return without_expired(sorted(found, key=lambda manifest: manifest.run))
+        return without_expired(sorted(found, key=lambda manifest: manifest.number))
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Store the document under its name in one step. Raises OperationalFailure when another
         archiver has stored one of this number: of several, one succeeds.
         """
-        path = f"{MANIFESTS}/{manifest.run:08d}.json"
+        path = f"{MANIFESTS}/{manifest.number:08d}.json"
         data = json.dumps(manifest.as_document(), indent=1).encode()
         with self._failures():
             try:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,15 @@ from pyspark.sql import SparkSession
 from runtime.process import OperationalFailure
 from spark_jobs.archiving.archive_run import ArchiveReport, ArchiveRequest, ArchiveRun
 from spark_jobs.archiving.core.claims import Claim
+from spark_jobs.archiving.core.manifest import archived_ends
 from spark_jobs.archiving.core.restored_records import PROVENANCE
 from spark_jobs.archiving.expiry import expire
 from spark_jobs.archiving.lock import CLAIMS, ArchiveLock
 from spark_jobs.archiving.record_restore import restored_records, write_log
 from spark_jobs.archiving.restore import planned
-from spark_jobs.archiving.store import ArchiveStore
+from spark_jobs.archiving.store import MANIFESTS, ArchiveStore
 from spark_jobs.archiving.verification import verify
-from spark_jobs.logs.core.splits import Split
+from spark_jobs.logs.core.splits import SPLIT_OFFSETS_MIN, Split
 from spark_jobs.logs.log_reader import read_splits
 from spark_jobs.logs.stored_rows import opened_records
 from tests.spark.conftest import TwoLogs
@@ -95,10 +95,10 @@ def test_runs_store_each_range_once_as_the_bytes_of_the_log_and_a_dry_run_stores
     assert (dry.planned_offsets, archive.directory.exists()) == (3, False)
     assert spans(archive.run()) == [(0, 3)]
     starts = archive.starts
-    assert (archive.run().runs, spans(archive.run()), archive.starts) == ((), [], starts)
+    assert (archive.run().manifests, spans(archive.run()), archive.starts) == ((), [], starts)
     logs.append(logs.a, batch(b"4", b"5"))
     report = archive.run(is_until_end=True)
-    assert (spans(report), report.runs) == ([(3, 5)], (2,))
+    assert (spans(report), report.manifests) == ([(3, 5)], (2,))
     assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()
     assert archive.problems() == ()
     (one,) = report.ranges
@@ -141,7 +141,7 @@ def test_a_changed_byte_a_lost_file_and_a_lost_manifest_are_named(archive: Archi
     first.write_bytes(kept)
     (archive.directory / "manifests" / "00000002.json").unlink()
     assert archive.problems() == (
-        "the manifests of runs 2 are missing",
+        "manifests are missing: 00000002",
         f"{logs.topic}-0: a range begins at offset 2, expected 1",
     )
 
@@ -258,28 +258,38 @@ class Killed(BaseException):
     """The end of a process: no handler of the archive catches it."""
 
 
-STEPS = ("place", "remove", "write_manifest")
+STEPS = (("place", 1), ("place", 2), ("remove", 1), ("write_manifest", 1), ("write_manifest", 2), ("write_manifest", 3))
+"""A method of the store and which of its calls: the first manifest takes the number of a former
+run, each other one is that of a wave.
+"""
 
 
-def run_killed_after(archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool) -> None:
+def run_killed_after(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, step: tuple[str, int], *, is_before: bool
+) -> None:
     """A run that ends as by kill -9 before or after the step. It writes no claim: a claim of this
     process would be that of a live archiver.
     """
-    real = getattr(ArchiveStore, step)
+    name, calls = step
+    real = getattr(ArchiveStore, name)
+    calls_done = 0
 
     def killed(store: ArchiveStore, *arguments: Any) -> None:
-        if not is_before:
+        nonlocal calls_done
+        calls_done += 1
+        if calls_done < calls or not is_before:
             real(store, *arguments)
-        raise Killed
+        if calls_done == calls:
+            raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(ArchiveStore, step, killed)
+        patched.setattr(ArchiveStore, name, killed)
         patched.setattr("spark_jobs.archiving.archive_run.in_waves", in_waves_here)
         patched.setattr(ArchiveLock, "_withdraw", lambda *_: None)
         patched.setattr(ArchiveLock, "_write", lambda *_: None)
         patched.setattr(ArchiveLock, "check", lambda _: None)
-        with suppress(Killed):
-            archive.run()
+        with pytest.raises(Killed):
+            archive.run(wave_bytes=1)
 
 
 def in_waves_here(_spark: Any, items: Sequence[Any], work: Any, *_: Any) -> list[tuple[Any, Any]]:
@@ -290,17 +300,21 @@ def in_waves_here(_spark: Any, items: Sequence[Any], work: Any, *_: Any) -> list
 @pytest.mark.parametrize("is_before", [pytest.param(True, marks=pytest.mark.long), False])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_is_killed_at_a_step_stores_no_range_twice(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, step: tuple[str, int], *, is_before: bool
 ) -> None:
-    logs = archive.logs
+    logs, store = archive.logs, ArchiveStore.at(archive.address)
     logs.append(logs.a, batch(b"1"))
     archive.run()
     leftover = archive.directory / "batches" / "leftover"
     leftover.write_bytes(b"of an earlier run")
-    logs.append(logs.a, batch(b"2"))
+    for _ in range(3):
+        logs.append(logs.a, batch(*[b"2"] * SPLIT_OFFSETS_MIN))
     run_killed_after(archive, monkeypatch, step, is_before=is_before)
+    waves = {("place", 2): 1, ("write_manifest", 2): not is_before, ("write_manifest", 3): 2 - is_before}.get(step, 0)
+    (kept,) = archived_ends(store.manifests()).values()
+    assert kept == 1 + waves * SPLIT_OFFSETS_MIN
     logs.append(logs.a, batch(b"3"))
-    archive.run()
+    assert spans(archive.run())[0][0] == kept
     assert not leftover.exists()
     assert archive.problems() == ()
     assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()
@@ -352,18 +366,20 @@ def test_retention_lets_go_the_oldest_ranges_and_the_next_run_goes_on_behind_the
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("folder", [CLAIMS, ".unfinished", "batches"])
+@pytest.mark.parametrize("folder", [CLAIMS, ".unfinished", "batches", MANIFESTS])
 def test_a_killed_archiver_is_followed_by_the_next_one(archive: Archive, folder: str) -> None:
-    """Killed as soon as it has written its claim, a part of a file, a file."""
+    """Killed as soon as it has written its claim, a part of a file, a file, the manifest of a wave."""
     logs = archive.logs
-    for number in range(40):
-        logs.append(logs.a, batch(*(os.urandom(1_000) for _ in range(500)), timestamp_ms=NOW_MS + number))
+    for number in range(100):
+        logs.append(logs.a, batch(*(os.urandom(400) for _ in range(500)), timestamp_ms=NOW_MS + number))
     command = [sys.executable, "-m", "cli.main", "archive", "--bootstrap-server", logs.a.bootstrap]
-    command += ["--to", archive.address, "--topics", logs.topic]
+    command += ["--to", archive.address, "--topics", logs.topic, "--wave-bytes", "1"]
     process = subprocess.Popen(command, start_new_session=True)
     eventually_sync(lambda: any((archive.directory / folder).glob("**/*")))
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    archive.run()
+    assert process.wait() == -signal.SIGKILL
+    kept = archived_ends(ArchiveStore.at(archive.address).manifests())
+    assert kept or folder != MANIFESTS
+    assert spans(archive.run())[0][0] == next(iter(kept.values()), 0)
     assert archive.problems() == ()
     assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()

@@ -2,13 +2,13 @@
 problems. Pure.
 
 A run continues at the end of the archived ranges, and reads to the high watermark at its start. The
-ranges of a log are read in parallel; afterwards `settled` joins them in order, so that each range
-begins at the end of the previous one. Ranges are bounded by offsets and by bytes.
+ranges of a log are read in parallel; afterwards `Settlement` joins them in order, so that each
+range begins at the end of the previous one. Ranges are bounded by offsets and by bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,12 +23,17 @@ has at most 10,000 parts).
 """
 
 
+BYTES_PER_OFFSET_GUESSED: Final = 1024
+"""For the size of a range of a log whose size is unknown."""
+
+
 class Piece(NamedTuple):
-    """A range for one worker, and the directory of its files."""
+    """A range for one worker, and the directory of its files. `bytes` is its estimated size."""
 
     topic_id: str
     split: Split
     is_compacted: bool
+    bytes: int = 0
 
     @property
     def log(self) -> LogId:
@@ -100,7 +105,8 @@ def plan(
         key = (topic.name, partition)
         bounded = min(length, _offsets_within(RANGE_BYTES_MAX, ends[key], log_bytes.get(key, 0)))
         for split in pieces("", key, first=first, until=until, length=bounded):
-            found.pieces.append(Piece(topic.topic_id, split, topic.is_compacted))
+            size_bytes = _estimated_bytes(split, ends[key], log_bytes.get(key))
+            found.pieces.append(Piece(topic.topic_id, split, topic.is_compacted, size_bytes))
     return found
 
 
@@ -108,6 +114,14 @@ def _offsets_within(size_bytes: int, held: LogEnds, log_bytes: int) -> int:
     """The number of offsets of a log that have about this size, at least one."""
     offsets = held.end_offset - held.start_offset
     return max(1, offsets if log_bytes <= size_bytes else offsets * size_bytes // log_bytes)
+
+
+def _estimated_bytes(split: Split, held: LogEnds, log_bytes: int | None) -> int:
+    """The share of the log's bytes by offsets."""
+    offsets = split.until_offset - split.first_offset
+    if log_bytes is None:
+        return offsets * BYTES_PER_OFFSET_GUESSED
+    return log_bytes * offsets // (held.end_offset - held.start_offset)
 
 
 def _hole(topic: ArchivedTopic, partition: int, first_offset: int, end_offset: int) -> Hole:
@@ -122,34 +136,43 @@ def _hole(topic: ArchivedTopic, partition: int, first_offset: int, end_offset: i
 
 @dataclass(slots=True)
 class Settled:
-    """The content of a run's manifest, and the files that no manifest names."""
+    """The ranges and holes of a manifest, and problems as sentences."""
 
     ranges: list[ArchivedRange] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def settled(results: Sequence[tuple[Piece, Stored]]) -> Settled:
-    """The results of a run in order. After a damaged batch, further results of the log are
-    discarded; the next run reads these offsets again.
+@dataclass(slots=True)
+class Settlement:
+    """Joins the results of a run, wave by wave in the order of the plan. After a damaged batch,
+    further results of the log are discarded; the next run reads these offsets again.
     """
-    found = Settled()
-    ends: dict[LogId, int] = {}
-    damaged: set[LogId] = set()
-    for piece, stored in sorted(results, key=lambda one: (one[0].log, one[0].split.first_offset)):
-        if piece.log in damaged:
-            continue
-        position = ends.setdefault(piece.log, piece.split.first_offset)
-        if stored.batches:
-            position = _take(found, piece, stored, position)
-        ends[piece.log] = position
-        if stored.damaged_at >= 0:
-            damaged.add(piece.log)
-            found.problems.append(
-                f"{piece.split.topic}-{piece.split.partition}: the batch at offset {stored.damaged_at} is damaged: "
-                "the archive of this partition ends there"
-            )
-    return found
+
+    _ends: dict[LogId, int] = field(default_factory=dict)
+    _damaged: set[LogId] = field(default_factory=set)
+
+    def unharmed(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """The pieces without those that lie behind a damaged batch."""
+        return [piece for piece in pieces if piece.log not in self._damaged]
+
+    def settled(self, results: Iterable[tuple[Piece, Stored]]) -> Settled:
+        """The ranges, holes and problems of one wave."""
+        found = Settled()
+        for piece, stored in sorted(results, key=lambda one: (one[0].log, one[0].split.first_offset)):
+            if piece.log in self._damaged:
+                continue
+            position = self._ends.setdefault(piece.log, piece.split.first_offset)
+            if stored.batches:
+                position = _take(found, piece, stored, position)
+            self._ends[piece.log] = position
+            if stored.damaged_at >= 0:
+                self._damaged.add(piece.log)
+                found.problems.append(
+                    f"{piece.split.topic}-{piece.split.partition}: the batch at offset {stored.damaged_at} is damaged: "
+                    "the archive of this partition ends there"
+                )
+        return found
 
 
 def _take(found: Settled, piece: Piece, stored: Stored, position: int) -> int:

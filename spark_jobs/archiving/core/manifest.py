@@ -1,7 +1,7 @@
-"""The manifests of an archive: the ranges that each run stored, the end of each partition, the
-missing offsets. Pure.
+"""The manifests of an archive: the ranges that each wave of a run stored, the end of each
+partition, the missing offsets. Pure.
 
-A run writes one JSON document. Offsets are those of logs: `first_offset` is included, `end_offset`
+A wave writes one JSON document. Offsets are those of logs: `first_offset` is included, `end_offset`
 is not. Over all manifests the ranges of a partition are contiguous, except for holes: offsets that
 the source deleted before they were archived.
 """
@@ -40,7 +40,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """A topic as it was when a run read it; `configs` are those that are set on the topic."""
+    """A topic as it was at the start of a run; `configs` are those that are set on the topic."""
 
     name: str
     topic_id: str
@@ -55,7 +55,7 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedRange:
-    """Offsets of one partition that one run stored. `leader_epochs` are pairs of a leader epoch and
+    """Offsets of one partition that one worker stored. `leader_epochs` are pairs of a leader epoch and
     the offset of its first batch in the range.
     """
 
@@ -115,11 +115,11 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The manifest of one run, which archived ranges or removed them by retention. Runs count from
-    1; `started_at_ms` is Unix ms.
+    """A document that adds ranges, or removes them by retention. Numbers count from 1;
+    `started_at_ms` is Unix ms.
     """
 
-    run: int
+    number: int
     format: str
     started_at_ms: int
     cluster_id: str
@@ -134,9 +134,9 @@ class Manifest:
 
 
 def next_manifest(manifests: Sequence[Manifest], format_name: str, *, started_at_ms: int = 0) -> Manifest:
-    """An empty manifest with the number of the next run."""
+    """An empty manifest with the next number."""
     return Manifest(
-        run=max((manifest.run for manifest in manifests), default=0) + 1,
+        number=max((manifest.number for manifest in manifests), default=0) + 1,
         format=format_name,
         started_at_ms=started_at_ms,
         cluster_id=manifests[-1].cluster_id if manifests else "",
@@ -150,7 +150,7 @@ def manifest_of(document: Any) -> Manifest:
     """The manifest in a JSON document. ValueError when it is none."""
     try:
         return Manifest(
-            run=int(document["run"]),
+            number=int(document["number"]),
             format=str(document["format"]),
             started_at_ms=int(document["started_at_ms"]),
             cluster_id=str(document["cluster_id"]),
@@ -208,9 +208,9 @@ def by_log(manifests: Sequence[Manifest]) -> dict[LogId, list[ArchivedRange]]:
 
 
 def newest_topics(manifests: Iterable[Manifest]) -> dict[str, ArchivedTopic]:
-    """The newest topic of each name, as the last run found it."""
+    """The newest topic of each name, as the last run that read it found it."""
     found: dict[str, ArchivedTopic] = {}
-    for manifest in sorted(manifests, key=lambda one: one.run):
+    for manifest in sorted(manifests, key=lambda one: one.number):
         found |= {topic.name: topic for topic in manifest.topics}
     return found
 
@@ -223,9 +223,9 @@ def files_of(manifests: Iterable[Manifest]) -> set[str]:
 def chain_problems(manifests: Sequence[Manifest]) -> list[str]:
     """Sentences about ranges that do not join, manifests that are missing, and mixed formats."""
     problems = []
-    runs = sorted(manifest.run for manifest in manifests)
-    if missing := sorted(set(range(1, max(runs, default=0) + 1)) - set(runs)):
-        problems.append(f"the manifests of runs {', '.join(map(str, missing))} are missing")
+    numbers = {manifest.number for manifest in manifests}
+    if missing := sorted(set(range(1, max(numbers, default=0) + 1)) - numbers):
+        problems.append(f"manifests are missing: {', '.join(f'{number:08d}' for number in missing)}")
     if len({manifest.format for manifest in manifests}) > 1:
         problems.append("the archive holds files of two formats")
     holes = {(hole.log, hole.first_offset): hole.end_offset for manifest in manifests for hole in manifest.holes}

@@ -17,10 +17,10 @@ NO_BOUND = -1
 
 
 class _Dated(NamedTuple):
-    """A range and when its run began (Unix ms)."""
+    """A range, the number of its manifest, and when its wave began (Unix ms)."""
 
     archived_at_ms: int
-    run: int
+    manifest: int
     range: ArchivedRange
 
 
@@ -46,7 +46,7 @@ def expiry(manifests: Sequence[Manifest], *, archived_before_ms: int = NO_BOUND,
     """
     compacted = {name for name, topic in newest_topics(manifests).items() if topic.is_compacted}
     dated = {
-        (one.log, one.first_offset): _Dated(manifest.started_at_ms, manifest.run, one)
+        (one.log, one.first_offset): _Dated(manifest.started_at_ms, manifest.number, one)
         for manifest in manifests
         for one in manifest.ranges
     }
@@ -60,7 +60,7 @@ def expiry(manifests: Sequence[Manifest], *, archived_before_ms: int = NO_BOUND,
                 gone.add((one.log, one.first_offset))
     if bytes_max != NO_BOUND:
         left = sum(one.bytes for one in held if (one.log, one.first_offset) not in gone)
-        for candidate in sorted(dated.values(), key=lambda one: (one.run, one.range.log, one.range.first_offset)):
+        for candidate in sorted(dated.values(), key=lambda one: (one.manifest, one.range.log, one.range.first_offset)):
             key = (candidate.range.log, candidate.range.first_offset)
             if left <= bytes_max:
                 break

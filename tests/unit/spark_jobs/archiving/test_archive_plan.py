@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.archiving.core.archive_plan import RANGE_BYTES_MAX, ArchivePlan, Piece, Stored, plan, settled
+from spark_jobs.archiving.core.archive_plan import RANGE_BYTES_MAX, ArchivePlan, Piece, Settlement, Stored, plan
 from spark_jobs.archiving.core.claims import Claim, claim_of, ended_here, others, unchanged
 from spark_jobs.archiving.core.manifest import (
     RECORDS,
@@ -73,9 +73,9 @@ def hole(first: int, end: int) -> Hole:
     return Hole(topic="orders", topic_id=ID, partition=0, first_offset=first, end_offset=end)
 
 
-def manifest(run: int, *ranges: ArchivedRange, holes: tuple[Hole, ...] = ()) -> Manifest:
+def manifest(number: int, *ranges: ArchivedRange, holes: tuple[Hole, ...] = ()) -> Manifest:
     return Manifest(
-        run=run,
+        number=number,
         format="batches",
         started_at_ms=1,
         cluster_id="c",
@@ -123,7 +123,7 @@ def test_large_records_are_divided_by_bytes_and_small_ones_by_offsets() -> None:
 
 
 def test_ranges_join_although_a_batch_reaches_over_the_end_of_its_piece() -> None:
-    found = settled([(piece(10, 20), Stored(12, 20, 1, 8)), (piece(0, 10), Stored(0, 12, 3, 12))])
+    found = Settlement().settled([(piece(10, 20), Stored(12, 20, 1, 8)), (piece(0, 10), Stored(0, 12, 3, 12))])
     assert [(one.first_offset, one.end_offset) for one in found.ranges] == [(0, 12), (12, 20)]
     assert found.holes == []
 
@@ -135,14 +135,16 @@ def test_a_piece_without_batches_is_a_hole_unless_the_topic_is_compacted() -> No
             (piece(10, 20, is_compacted=is_compacted), Stored()),
             (piece(20, 30, is_compacted=is_compacted), Stored(20, 30, 1, 10)),
         ]
-        found = settled(results)
+        found = Settlement().settled(results)
         assert found.holes == holes
         runs = [manifest(1, *found.ranges, holes=tuple(found.holes))]
         assert (archived_ends(runs), chain_problems(runs)) == ({LOG: 30}, [])
 
 
 def test_nothing_behind_damage_counts() -> None:
-    found = settled([(piece(0, 10), Stored(0, 4, 1, 4, damaged_at=4)), (piece(10, 20), Stored(10, 20, 1, 10))])
+    found = Settlement().settled(
+        [(piece(0, 10), Stored(0, 4, 1, 4, damaged_at=4)), (piece(10, 20), Stored(10, 20, 1, 10))]
+    )
     assert [one.end_offset for one in found.ranges] == [4]
     assert "offset 4 is damaged" in found.problems[0]
 
@@ -156,7 +158,7 @@ def test_a_manifest_survives_json_and_anything_else_is_refused() -> None:
     one = manifest(1, range_of(0, 5), holes=(hole(5, 6),))
     assert manifest_of(json.loads(json.dumps(one.as_document()))) == one
     with pytest.raises(ValueError, match="not a manifest"):
-        manifest_of({"run": 1})
+        manifest_of({"number": 1})
 
 
 def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named() -> None:

@@ -71,7 +71,7 @@ def test_an_archiver_that_was_paused_cannot_name_files_that_its_successor_remove
     with pytest.raises(OperationalFailure, match=r"00000001\.json already exists: another archiver"):
         store.write_manifest(replace(of_the_paused, started_at_ms=5))
     assert store.manifests() == [fence]
-    assert next_manifest(store.manifests(), BATCHES).run == 2
+    assert next_manifest(store.manifests(), BATCHES).number == 2
 
 
 def test_parts_of_files_alone_take_no_number(store: ArchiveStore) -> None:

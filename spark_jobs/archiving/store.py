@@ -102,8 +102,8 @@ class ArchiveStore:
         return cls(directory_at(address), address)
 
     def manifests(self) -> list[Manifest]:
-        """All manifests by number, without what retention has let go. Raises OperationalFailure when
-        one cannot be read, or no file can be found at the address.
+        """All manifests by number, without what retention has let go. Raises OperationalFailure
+        when one cannot be read, or no file can be found at the address.
         """
         found = []
         for path in self.paths(MANIFESTS):

@@ -368,7 +368,7 @@ def test_retention_lets_go_the_oldest_ranges_and_the_next_run_goes_on_behind_the
 @pytest.mark.long
 @pytest.mark.parametrize("folder", [CLAIMS, ".unfinished", "batches", MANIFESTS])
 def test_a_killed_archiver_is_followed_by_the_next_one(archive: Archive, folder: str) -> None:
-    """Killed as soon as it has written its claim, a part of a file, a file, the manifest of a wave."""
+    """Killed as soon as it has written its claim, a part of a file, a file, a wave's manifest."""
     logs = archive.logs
     for number in range(100):
         logs.append(logs.a, batch(*(os.urandom(400) for _ in range(500)), timestamp_ms=NOW_MS + number))

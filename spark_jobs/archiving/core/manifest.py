@@ -55,8 +55,8 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedRange:
-    """Offsets of one partition that one worker stored. `leader_epochs` are pairs of a leader epoch and
-    the offset of its first batch in the range.
+    """Offsets of one partition that one worker stored. `leader_epochs` are pairs of a leader epoch
+    and the offset of its first batch in the range.
     """
 
     topic: str

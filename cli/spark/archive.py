@@ -204,7 +204,8 @@ def _print(report: ArchiveReport, output: OutputFormat) -> None:
         return
     document = report.as_document()
     sums = f"{len(report.ranges)} ranges, {document['records']:,} records, {document['bytes']:,} bytes"
-    console.print(f"{sums}, {_waves(len(report.manifests))}, {report.elapsed_ms / 1000:.1f} s: {report.to}", highlight=False)
+    sums += f", {_waves(len(report.manifests))}, {report.elapsed_ms / 1000:.1f} s"
+    console.print(f"{sums}: {report.to}", highlight=False)
 
 
 def _waves(count: int) -> str:

@@ -71,7 +71,7 @@ def run(
     given = parser.parse_args(context.args)
     with failures_as_messages(), lazy_session(f"antipode pipeline {name}", cores) as session:
         if brokers := parser.brokers_of(given):
-            check_brokers_answer(brokers, parser.inputs_of(given))
+            check_brokers_answer(brokers, parser.topics_of(given))
         spark = session()
         with reported_batches(spark):
             result = result_of(lambda: job.run(spark, given))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.session import session
+from runtime.process import ExitCode, OperationalFailure
+from spark_jobs.session import result_of, session
 
 WITHIN_MS: Final = 1_000
 
@@ -53,19 +55,19 @@ def pipeline(name: str) -> Pipeline:
 class JobParser(argparse.ArgumentParser):
     """A parser that also refuses options which contradict each other, before Spark starts. `check`
     returns a sentence about them, or None. `brokers_of` returns the bootstrap servers that the job
-    asks first, empty for a job without brokers; `inputs` names the options with topics, joined by
-    commas, that the job reads.
+    asks first, empty for a job without brokers; `topics` names the options with topics, joined by
+    commas, that have to be there: brokers may create a topic whose name is misspelt.
     """
 
     check: Callable[[argparse.Namespace], str | None] = staticmethod(lambda _: None)
     brokers_of: Callable[[argparse.Namespace], str] = staticmethod(
         lambda given: str(getattr(given, "bootstrap_server", ""))
     )
-    inputs: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
 
-    def inputs_of(self, given: argparse.Namespace) -> list[str]:
-        """The topics that the job reads, which have to be there."""
-        named = ",".join(str(getattr(given, name)) for name in self.inputs)
+    def topics_of(self, given: argparse.Namespace) -> list[str]:
+        """The topics that have to be there."""
+        named = ",".join(str(getattr(given, name)) for name in self.topics)
         return [topic.strip() for topic in named.split(",") if topic.strip()]
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -116,6 +118,10 @@ def submitted(
     run: Callable[[SparkSession, argparse.Namespace], str],
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """The program for spark-submit."""
+    """The program for spark-submit; ends with 1 and one line when the job fails."""
     given = parser.parse_args(arguments)
-    print(run(session("antipode pipeline", is_local=False), given))
+    try:
+        print(result_of(lambda: run(session("antipode pipeline", is_local=False), given)))
+    except OperationalFailure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        sys.exit(ExitCode.FAILED)

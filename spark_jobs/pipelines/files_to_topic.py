@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--list-records", type=at_least(1), default=RECORDS_MAX, help="lines that a task sends at a time"
     )
+    found.topics = ("topic",)
     return found
 
 

@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--small", action="store_true", help="interpret queries, which saves the time to compile them")
     add_stream_options(found)
     found.brokers_of = brokers_of
-    found.inputs = ("topics",)
+    found.topics = ("topics",)
     return found
 
 

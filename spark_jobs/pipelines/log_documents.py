@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--index", default="logs", help="index of the document store")
     found.add_argument("--skip-rejected", action="store_true", help="print documents that the store refuses, and go on")
     add_stream_options(found)
-    found.inputs = ("topic",)
+    found.topics = ("topic",)
     return found
 
 

@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_stream_options(found)
     found.check = _contradiction
-    found.inputs = ("data", "control")
+    found.topics = ("data", "control")
     return found
 
 

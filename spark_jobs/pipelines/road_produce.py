@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--count", type=at_least(1), default=1_000, help="how many records")
     found.add_argument("--bad-every", type=at_least(0), default=0, help="every N-th record is a bad one; 0: none is")
     found.add_argument("--first", type=at_least(0), default=0, help="number of the first record, which its plate has")
+    found.topics = ("topic",)
     return found
 
 

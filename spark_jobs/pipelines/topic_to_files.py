@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found = topic_parser("Write what a topic has got since the last run to Parquet files.")
     found.add_argument("--topic", required=True, help="the topic")
     found.add_argument("--to", required=True, type=Path, help="directory for the files, on a file system of the driver")
-    found.inputs = ("topic",)
+    found.topics = ("topic",)
     return found
 
 

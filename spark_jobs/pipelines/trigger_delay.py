@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--records", type=at_least(1), default=1_000, help="records that are sent for each interval")
     found.add_argument("--per-second", type=at_least(1), default=100, help="records that are sent in a second")
+    found.topics = ("topic",)
     return found
 
 
@@ -88,7 +89,8 @@ class Measurement:
         with tempfile.TemporaryDirectory() as checkpoint:
             writer = (
                 stream_of(self._spark, source)
-                .writeStream.foreachBatch(self._measure)
+                .writeStream.queryName(f"interval {self._interval_ms} ms")
+                .foreachBatch(self._measure)
                 .option("checkpointLocation", checkpoint)
                 .trigger(processingTime=f"{self._interval_ms} milliseconds")
             )

@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--input-topic", required=True, help="topic with a line in each record's value")
     found.add_argument("--output-topic", required=True, help="topic for the counts, by word as key")
     add_stream_options(found)
-    found.inputs = ("input_topic",)
+    found.topics = ("input_topic", "output_topic")
     return found
 
 

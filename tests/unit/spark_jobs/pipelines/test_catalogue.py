@@ -1,0 +1,41 @@
+"""Pipelines as programs. Promised: a job says which topics it needs, those that it writes too, and
+a job that fails under spark-submit ends with one line and no stack trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from runtime.process import OperationalFailure
+from spark_jobs.pipelines.catalogue import pipeline, submitted, topic_parser
+
+BROKERS = ("--bootstrap-server", "127.0.0.1:9092")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "needed"),
+    [
+        ("files-to-topic", ("--from", "texts", "--topic", "lines"), ["lines"]),
+        ("trigger-delay", ("--topic", "delays"), ["delays"]),
+        ("road-produce", ("--topic", "road-data"), ["road-data"]),
+        ("follow-topics", ("--topics", "a, b", "--to", "x", "--checkpoint", "c"), ["a", "b"]),
+        ("word-count", ("--input-topic", "a", "--output-topic", "b", "--checkpoint", "c"), ["a", "b"]),
+    ],
+)
+def test_a_job_names_the_topics_that_have_to_be_there(name: str, options: tuple[str, ...], needed: list[str]) -> None:
+    parser = pipeline(name).module.parser()
+    assert parser.topics_of(parser.parse_args([*BROKERS, *options])) == needed
+
+
+def test_a_submitted_job_that_fails_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(spark: object, given: argparse.Namespace) -> str:
+        raise OperationalFailure(f"no broker at {given.bootstrap_server} answers")
+
+    monkeypatch.setattr("spark_jobs.pipelines.catalogue.session", lambda *_, **__: None)
+    with pytest.raises(SystemExit, match="1"):
+        submitted(topic_parser("A job."), failing, BROKERS)
+    assert capsys.readouterr().err == "error: no broker at 127.0.0.1:9092 answers\n"

@@ -28,7 +28,7 @@ AWS_SERVICES_USED: Final = tuple(AWS_SERVICES + name for name in ("s3", "sso", "
 _LISTING: Final = """
 import json, sys
 import pyspark_antipode, spark_jobs.reconcile, spark_jobs.archive, spark_jobs.archiving.restore, spark_jobs.pipelines.log_documents
-import spark_jobs.pipelines.road_ingest
+import confluent_kafka, spark_jobs.pipelines.road_ingest
 from spark_jobs.archiving import hdfs_directory, s3_directory
 from wire.protocol import schemas
 import kio.schema

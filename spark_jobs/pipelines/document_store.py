@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any, Final, NoReturn
 
 import requests
@@ -97,7 +98,9 @@ def nodes_of(store: str) -> list[str]:
 
 def document_of(row: Any) -> Document:
     """The document of a row with `id`, `timestamp` and `message`."""
-    fields = {"@timestamp": row.timestamp.isoformat() if row.timestamp else None, "message": row.message}
+    # Spark gives Python a time in the worker's own zone, without the zone
+    time = row.timestamp.astimezone(UTC).isoformat() if row.timestamp else None
+    fields = {"@timestamp": time, "message": row.message}
     return Document(row.id, json.dumps(fields))
 
 

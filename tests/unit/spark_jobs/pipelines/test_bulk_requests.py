@@ -5,11 +5,14 @@ document.
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime
 
 import pytest
+from pyspark.sql import Row
 
 from spark_jobs.pipelines.core.bulk_requests import Document, Rejected, answered, body_of, bulk_requests
-from spark_jobs.pipelines.document_store import nodes_of
+from spark_jobs.pipelines.document_store import document_of, nodes_of
 
 
 def document(number: int, length: int = 8) -> Document:
@@ -44,3 +47,13 @@ def test_a_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("STORE_PASSWORD", "hidden")
     found = nodes_of("https://user:${env:STORE_PASSWORD}@one:9200,http://two:9200")
     assert found == ["https://user:hidden@one:9200", "http://two:9200"]
+
+
+def test_a_document_has_its_time_with_the_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        row = Row(id="t-0-1", timestamp=datetime.fromtimestamp(1_700_000_000.5), message="m")
+        assert json.loads(document_of(row).source)["@timestamp"] == "2023-11-14T22:13:20.500000+00:00"
+        assert json.loads(document_of(Row(id="t-0-2", timestamp=None, message="m")).source)["@timestamp"] is None
+    time.tzset()

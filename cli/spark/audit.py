@@ -24,6 +24,7 @@ from cli.shared.output import (
 )
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from cli.spark.local_sessions import Cores, lazy_session
+from cli.spark.stream_progress import reported_batches
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
 
@@ -89,14 +90,16 @@ def run(
             trigger_ms=trigger_ms,
             options={site: {"antipode.site": site} for site in sites},
         )
+        request.keep_settings()
         with lazy_session("antipode audit", cores) as session:
             audit = Audit(session(), request, report_progress)
-            if is_once:
-                audit.run_until_end()
-                if away:
-                    raise OperationalFailure("; ".join(away.values()))
-            else:
-                audit.run()
+            with reported_batches(audit.spark):
+                if is_once:
+                    audit.run_until_end()
+                else:
+                    audit.run()
+            if is_once and away:
+                raise OperationalFailure("; ".join(away.values()))
     if output is OutputFormat.JSON:
         print_json({"state": str(state), "sites": sorted(sites)})
     else:

@@ -49,6 +49,12 @@ class AuditRequest:
     trigger_ms: int = 10_000
     options: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    def keep_settings(self) -> None:
+        """Store the settings that must not change between runs. Raises OperationalFailure when the
+        state was created with other values.
+        """
+        AuditStore(self.state).settings(window_ms=self.window_ms, counts_topic=self.counts_topic)
+
 
 @dataclass(slots=True)
 class Audit:
@@ -59,8 +65,7 @@ class Audit:
     progress: Progress = lambda _: None
 
     def __post_init__(self) -> None:
-        request = self.request
-        AuditStore(request.state).settings(window_ms=request.window_ms, counts_topic=request.counts_topic)
+        self.request.keep_settings()
 
     def run_until_end(self) -> None:
         """Count the records that exist now. Raises OperationalFailure, which names the sites that

@@ -66,7 +66,8 @@ class AuditStore:
         for key, value in wanted.items():
             if known.get(key) != value:
                 raise OperationalFailure(
-                    f"{self.directory} is the state of an audit with {key} {known.get(key)!r}, not {value!r}: "
+                    f"{self.directory} is the state of an audit with --{key.replace('_', '-')} {known.get(key)!r}, "
+                    f"not {value!r}: "
                     "give that value, or another directory"
                 )
 

@@ -5,11 +5,14 @@ not there.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from runtime.process import OperationalFailure
+from spark_jobs.auditing.audit_run import AuditRequest
 from tests.support.embedded.commands import app
 from tests.support.processes.ports import LOOPBACK, free_port
 
@@ -97,3 +100,11 @@ def test_a_missing_archive_and_a_wrong_address_are_named(command: tuple[str, ...
 def test_wrong_brokers_are_named(tmp_path: Path) -> None:
     output = refused("archive", "--bootstrap-server", "host", "--to", tmp_path.as_uri())
     assert "the brokers 'host' are not usable: 'host' has no port; accepted: host:port" in output
+
+
+def test_an_audit_names_the_option_that_its_state_fixes(tmp_path: Path) -> None:
+    request = AuditRequest(sites={}, state=tmp_path, topics=".*", counts_topic="counts")
+    request.keep_settings()
+    request.keep_settings()
+    with pytest.raises(OperationalFailure, match="an audit with --counts-topic 'counts', not 'others'"):
+        replace(request, counts_topic="others").keep_settings()

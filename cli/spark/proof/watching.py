@@ -117,6 +117,7 @@ async def _compare_once(request: ComparisonRequest, watch: VerificationWatch, is
         console.print(f"{at} [red]not compared:[/] {failure}", highlight=False)
         return
     until = f"equal until {iso_time(state.verified_until_ms)}" if state.verified_until_ms else "nothing is proven yet"
-    differences = f", [red]{state.differences} differences[/]: {state.reason}" if state.differences else ""
+    noun = "difference" if state.differences == 1 else "differences"
+    differences = f", [red]{state.differences} {noun}[/]: {state.reason}" if state.differences else ""
     problem = f", not all compared: {state.reason}" if state.reason and not state.differences else ""
     console.print(f"{at} {until}{differences}{problem}", highlight=False)

@@ -26,10 +26,29 @@ def parser() -> argparse.ArgumentParser:
     """The job's options."""
     found = JobParser(description="Report what road-ingest has stored.")
     found.add_argument("--from", dest="source", required=True, type=Path, help="the directory of the tables")
-    found.add_argument("--places", type=Path, help="JSON: kilometres along the road by checkpoint id")
+    found.add_argument(
+        "--places", type=places_in, default={}, help="JSON file: kilometres along the road by checkpoint id"
+    )
     found.add_argument("--kmh-max", type=float, default=200.0, help="faster is not one car")
     found.add_argument("--delay-alarm-ms", type=int, default=0, help="an hour with a higher p99 is an alarm; 0: none")
+    found.check = _missing_tables
     return found
+
+
+def places_in(file: str) -> dict[str, float]:
+    """The kilometres of a file by checkpoint id. argparse.ArgumentTypeError when the file has none."""
+    try:
+        return {str(place): float(km) for place, km in json.loads(Path(file).read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{file} has no JSON object of kilometres by checkpoint id: {error}"
+        ) from error
+
+
+def _missing_tables(given: argparse.Namespace) -> str | None:
+    if not (given.source / "stored").is_dir():
+        return f"--from {given.source} has no tables of road-ingest"
+    return None
 
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
@@ -40,7 +59,6 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
 def report_of(spark: SparkSession, given: argparse.Namespace) -> dict[str, Any]:
     """The report."""
     stored, rejected = table(spark, given.source, "stored"), table(spark, given.source, "rejected")
-    places = {} if given.places is None else json.loads(given.places.read_text(encoding="utf-8"))
     results = given.source / "results"
     return {
         "stored": stored.count(),
@@ -50,7 +68,7 @@ def report_of(spark: SparkSession, given: argparse.Namespace) -> dict[str, Any]:
             for row in delays_by_hour(stored).collect()
         ],
         "skew": skew(stored),
-        "two_places": [row.asDict() for row in two_places(stored, places, given.kmh_max).collect()],
+        "two_places": [row.asDict() for row in two_places(stored, given.places, given.kmh_max).collect()],
         "alerts": table(spark, given.source, "alerts").count(),
         "results": table(spark, given.source, "results").where("not is_dangling").count() if results.exists() else 0,
         "dangling_references": table(spark, given.source, "results").where("is_dangling").count()

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def places_in(file: str) -> dict[str, float]:
-    """The kilometres of a file by checkpoint id. argparse.ArgumentTypeError when the file has none."""
+    """The kilometres of a file by checkpoint id. argparse.ArgumentTypeError."""
     try:
         return {str(place): float(km) for place, km in json.loads(Path(file).read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -150,7 +150,8 @@ def manifest_of(document: Any) -> Manifest:
     """The manifest in a JSON document. ValueError when it is none."""
     try:
         return Manifest(
-            number=int(document["number"]),
+            # an archive outlasts releases: manifests of the first one have their number as `run`
+            number=int(document["number"] if "number" in document else document["run"]),
             format=str(document["format"]),
             started_at_ms=int(document["started_at_ms"]),
             cluster_id=str(document["cluster_id"]),

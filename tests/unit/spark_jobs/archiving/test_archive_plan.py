@@ -159,6 +159,9 @@ def test_a_manifest_survives_json_and_anything_else_is_refused() -> None:
     assert manifest_of(json.loads(json.dumps(one.as_document()))) == one
     with pytest.raises(ValueError, match="not a manifest"):
         manifest_of({"number": 1})
+    document = json.loads(json.dumps(one.as_document()))
+    document["run"] = document.pop("number")
+    assert manifest_of(document) == one
 
 
 def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named() -> None:

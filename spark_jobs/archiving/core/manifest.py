@@ -150,7 +150,7 @@ def manifest_of(document: Any) -> Manifest:
     """The manifest in a JSON document. ValueError when it is none."""
     try:
         return Manifest(
-            # an archive outlasts releases: manifests of the first one have their number as `run`
+            # as `run` in archives of the time when a run wrote one manifest
             number=int(document["number"] if "number" in document else document["run"]),
             format=str(document["format"]),
             started_at_ms=int(document["started_at_ms"]),

@@ -21,6 +21,8 @@ BOTH_WAYS := -k "not damaged and not random_bytes" tests/golden/test_record_verd
 	$(foreach name,hot_codecs partition producer_replay record_batches record_machine wire_frames,tests/property/test_$(name).py) \
 	$(foreach name,log/core/test_leader_epochs log/core/test_producer_state log/core/test_retention log/test_log_failures log/test_log_reading log/test_partition_log replication/test_hosted_partition replication/test_wake_ups network/test_channels network/test_request_memory network/test_compressed_channel,tests/unit/broker/$(name).py) \
 	tests/unit/mirror/translate/core/test_merging.py tests/integration/broker/network
+# Packages whose unit tests run side by side with the others: both take about as long.
+FIRST_PARTS := broker mirror wire dr cli
 # Tests with processes wait more than they compute: three for each core. Those of Spark run before
 # them: Spark gives its Python workers 10 s to start, too little among three workers a core.
 WORKERS ?= $(shell echo $$((3 * $$(nproc))))
@@ -76,11 +78,11 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	@mkdir -p out/test
-	@echo "four runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests; the tests of Spark; make check. What the last three print comes at the end"
+	@echo "four runs side by side: unit tests of five packages, and those of compiled modules once more interpreted; the other unit tests, golden and property tests; the tests of Spark; make check. What the last three print comes at the end"
 	@$(MAKE) --no-print-directory check > out/test/check.log 2>&1 & check=$$!; \
 	ANTIPODE_PORTS=22000-32499 $(PYTEST) -q -m "not long" tests/spark > out/test/spark.log 2>&1 & spark=$$!; \
-	ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
-	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
+	ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,$(FIRST_PARTS),--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
+	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,$(FIRST_PARTS),tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; wait $$spark || failed=1; wait $$check || failed=1; cat out/test/unit.log out/test/spark.log out/test/check.log; exit $$failed
 	@echo "$(WORKERS) workers share the tests with processes, the chaos tests and those of the simulation"

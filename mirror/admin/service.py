@@ -20,7 +20,6 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.health import Health, assess, not_opened
 from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.flow.queue import ByteQueue
-from mirror.flow.rows import Row
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.refusals import Refusal
 from mirror.link.ports import Unreachable
@@ -256,14 +255,15 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
 def health_of(board: FlowBoard, status: MirrorStatus) -> Health:
     """The health of the whole mirror; any thread may call this."""
     # One partition of each state is enough: the first, so that the same one is named each time.
-    first: dict[FlowState, tuple[TopicPartition, Row]] = {}
+    first: dict[FlowState, tuple[TopicPartition, str]] = {}
     for key, row in board.restless_rows():
-        known = first.get(row.facts.state)
+        facts = row.facts
+        known = first.get(facts.state)
         if row.is_ours and (known is None or key < known[0]):
-            first[row.facts.state] = key, row
-    rows = [row for _, row in sorted(first.values(), key=lambda one: one[0])] + board.examples()
+            first[facts.state] = key, facts.reason
+    found = [(state, reason) for state, (_, reason) in first.items()]
     return assess(
-        ((row.facts.state, row.facts.reason) for row in rows),
+        found + [(row.facts.state, row.facts.reason) for row in board.examples()],
         outage=status.outage,
         role=status.link.role,
         nothing_carried=status.nothing_carried,

@@ -31,7 +31,8 @@ RETRY_SLOW_MS: Final = 5000
 
 RETRIES_A_SECOND_MAX: Final = 2000
 """While many flows wait, each one waits longer: during a move, the retries of 10,000 flows would
-take the processor that the move needs. Changes of leaders and of the link end a wait anyway.
+take the processor that the move needs. A change of the partition's leader or of the link's role
+ends a wait.
 """
 
 

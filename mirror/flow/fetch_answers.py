@@ -38,22 +38,9 @@ class FetchAnswers:
         """Submit to the flows; returns the batches that they accept with the facts before them.
         `asked` is when the request was sent.
         """
-        accepted: list[tuple[QueuedBatches, FlowFacts]] = []
-        for answer in answers:
-            part = parts.get(answer.key)
-            if part is None:
-                continue
-            if answer.error is not ErrorCode.none:
-                self._fail(answer, part.generation, _trouble(answer.error), answer.error.name)
-                continue
-            try:
-                entry = self._take(answer, part, asked_at_ms=self._board.as_of(asked))
-            except MalformedBatches as error:
-                self._fail(answer, part.generation, SourceTrouble.MALFORMED, str(error))
-                continue
-            if entry is not None:
-                accepted.append(entry)
-        return accepted
+        with self._board.lines_together():
+            taken = [self._accept(parts[answer.key], answer, asked) for answer in answers if answer.key in parts]
+        return [entry for entry in taken if entry is not None]
 
     def none_came(self, parts: FetchParts, reason: str) -> None:
         """The broker has not answered a request for these partitions."""
@@ -61,6 +48,16 @@ class FetchAnswers:
             for key, part in parts.items():
                 trouble = SourceTrouble.UNREACHABLE
                 self._board.submit(key, FetchFailed(generation=part.generation, trouble=trouble, reason=reason))
+
+    def _accept(self, part: FetchPart, answer: FetchAnswer, asked: Moment) -> tuple[QueuedBatches, FlowFacts] | None:
+        if answer.error is not ErrorCode.none:
+            self._fail(answer, part.generation, _trouble(answer.error), answer.error.name)
+            return None
+        try:
+            return self._take(answer, part, asked_at_ms=self._board.as_of(asked))
+        except MalformedBatches as error:
+            self._fail(answer, part.generation, SourceTrouble.MALFORMED, str(error))
+            return None
 
     def _take(
         self, answer: FetchAnswer, part: FetchPart, *, asked_at_ms: int

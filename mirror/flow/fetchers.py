@@ -168,8 +168,7 @@ class Fetcher:
                     self._send()
                 answers = await self._answers()
                 self._late.check()
-                with self._board.lines_together():
-                    accepted = self._fetch_answers.accept(self._sent_parts, answers or (), self._asked)
+                accepted = self._fetch_answers.accept(self._sent_parts, answers or (), self._asked)
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(answers)

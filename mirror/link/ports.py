@@ -178,8 +178,8 @@ class FetchPort(Protocol):
         """One long-polling fetch as an ordinary consumer; only committed batches come. A brief one
         waits at most BRIEF_WAIT_MS for records. Unreachable on a lost connection.
 
-        `changed`: all others of the thousands of partitions have the part that they had in the last
-        fetch of this port; None: any may have another one.
+        `changed` names the partitions whose part may differ from that in this port's last fetch;
+        None: any of them.
         """
         ...
 

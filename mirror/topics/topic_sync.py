@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from mirror.flow.board import FlowBoard
 from mirror.flow.core import beginnings
 from mirror.flow.core.flow_effects import Side
+from mirror.flow.core.flow_events import RetryDue
+from mirror.flow.core.flow_state import Step
 from mirror.flow.retention_watch import RetentionWatch
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.refusals import Refusals
@@ -248,6 +250,8 @@ class TopicSync:
             # one.
             if leader is not None and leader != row.target:
                 row.target, has_moved = leader, True
+                if row.facts.step is Step.WAITING:
+                    self._board.submit(key, RetryDue(generation=row.facts.generation))
         if has_moved:
             self._on_topology()
         return topics

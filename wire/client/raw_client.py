@@ -82,8 +82,8 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def link_progress(
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Iterable[tuple[PartitionKey, int]]
     ) -> ErrorCode:
-        """Report to a source's broker what a link's target has of partitions that it leads: each
-        with the end of that.
+        """Report to a source's broker what a link's target has of the partitions that the broker
+        leads: of each, everything below the acknowledged offset.
         """
         body = encode_link_progress(link, link_epoch, acknowledged)
         return await requests.request_link_progress(await self.connection(node_id), body)

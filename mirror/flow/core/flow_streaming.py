@@ -44,6 +44,7 @@ from mirror.flow.core.flow_events import (
     TargetWaiting,
     TombstonesKept,
 )
+from mirror.flow.core.flow_positions import retry_due
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 from mirror.flow.core.lag import moved, put_back, received
 from mirror.flow.core.tombstones import tombstone_risk
@@ -88,6 +89,9 @@ def source_leader_changed(facts: FlowFacts, command: SourceLeaderChanged) -> Dec
     """Another broker leads the source's partition."""
     if facts.state is FlowState.PAUSED:
         return Decision(replace(facts, is_chained=False))
+    if facts.step is Step.WAITING:
+        # It is what most flows wait for, and the time of another attempt may be seconds away.
+        return retry_due(facts)
     if facts.step is not Step.STREAMING:
         return Decision(facts)
     # After an unclean election the new leader may have other records at the end of the chain.

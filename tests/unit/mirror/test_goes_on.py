@@ -12,7 +12,8 @@ from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror.flow.core.assignment import NORMAL_RANK
-from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.flow_events import Start
+from mirror.flow.core.flow_state import FlowState, Step
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.throttle import Throttle
 from mirror.link.ports import Leader, Unreachable
@@ -92,6 +93,23 @@ async def test_queued_batches_arrive_although_the_targets_leader_moves_while_the
         world.target.leader, world.before_append = Leader(2002, 1), lambda: None
         assert (await stopping).is_complete
     assert world.is_equal()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_flows_whose_attempts_are_far_apart_continue_under_another_leader(
+    monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    monkeypatch.setattr("mirror.flow.effect_acts.RETRIES_A_SECOND_MAX", 0.001)
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        site = world.source if side == "source" else world.target
+        site.is_up = False
+        world.source.produce("orders", 0, 3)
+        mirror.board.submit(FIRST, Start())
+        await eventually(lambda: mirror.board.row(FIRST).facts.step is Step.WAITING)
+        site.leader, site.is_up = Leader(site.leader.node_id + 1, site.leader.epoch + 1), True
+        await eventually(world.is_equal)
 
 
 async def test_a_topic_that_comes_back_is_read_although_leaders_moved_while_it_was_away() -> None:

@@ -156,3 +156,12 @@ def test_a_source_that_no_longer_leads_makes_the_mirror_read_the_link() -> None:
     streaming = Streaming()
     moved = FetchFailed(generation=streaming.generation, trouble=SourceTrouble.MOVED, reason="another leader")
     assert RefreshLink() in streaming.tell(moved).effects
+
+
+def test_another_leader_of_the_source_ends_a_wait() -> None:
+    streaming = Streaming()
+    streaming.lose_source()
+    (check,) = streaming.tell(SourceLeaderChanged(reason="another leader")).effects
+    assert check == CheckSource(generation=streaming.generation, epoch=1)
+    # the time of the other attempt comes while the source is asked
+    assert streaming.tell(RetryDue(generation=streaming.generation)).effects == ()

@@ -2,8 +2,8 @@
 and the time that a client may take.
 
 uvicorn itself limits idle connections between requests and the buffer of a body. This module limits
-connections that send no head or an incomplete one, bodies that no handler reads, and responses that
-the client does not read.
+connections that send no head or an incomplete one, fields behind a body, bodies that no handler
+reads, and responses that the client does not read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections_max = connections_max
         self._metrics = metrics
         self._head_bytes = 0
-        self._is_in_head = self._is_in_body = False
+        self._is_in_head = self._is_in_body = self._has_body_bytes = False
         self._waiting_since_s: float | None = None
         self._unsent_bytes = 0
         self._unsent_since_s: float | None = None
@@ -69,10 +69,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of heads and bodies."""
-        was_in_head = self._is_in_head
+        was_in_head, was_in_body = self._is_in_head, self._is_in_body
+        self._has_body_bytes = False
         super().data_received(data)
         # bytes of a body are not counted: uvicorn limits those
-        self._head_bytes = self._head_bytes + len(data) if was_in_head and self._is_in_head else 0
+        has_fields_alone = was_in_body and self._is_in_body and not self._has_body_bytes
+        is_counted = (was_in_head and self._is_in_head) or has_fields_alone
+        self._head_bytes = self._head_bytes + len(data) if is_counted else 0
         if self._head_bytes > HEAD_BYTES_MAX:
             self.drop("head_size")
 
@@ -83,11 +86,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._waiting_since_s = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of a head. Fields behind a chunked body are left out: a proxy that filters the
+        headers of requests does not see them (RFC 9110, 6.5.1).
+        """
+        if self._is_in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """A head is whole."""
         super().on_headers_complete()
         self._is_in_head, self._is_in_body = False, True
         self._waiting_since_s = None
+
+    def on_body(self, body: bytes) -> None:
+        """Bytes of a body."""
+        self._has_body_bytes = True
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is complete; uvicorn's own limit on idle connections begins at the end of the

@@ -9,7 +9,7 @@ and is not kept; the next view has the topic. Used by the Metadata handler.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -54,24 +54,35 @@ def _sites_to_ask(image: ClusterImage, topic: Asked) -> list[str]:
 
 
 async def ask_peers(
-    active_site: ActiveSite, image: ClusterImage, asked: Mapping[str, Sequence[Asked]], *, may_create: bool
+    active_site: ActiveSite,
+    image: ClusterImage,
+    asked: Mapping[str, Sequence[Asked]],
+    *,
+    may_create: Callable[[str], bool],
 ) -> KnownTopics:
     """The topics that the peers know; nothing about topics without an answer in time.
 
-    A client whose request may create topics may also create them at the active site of a link. A
-    name that no link carries is created at the site that receives the request, and only if no peer
-    has the topic.
+    A client whose request may create topics may also create them at the active site of a link,
+    which does not know the client's rights: `may_create` is True for the names that the client may
+    create. A name that no link carries is created at the site that receives the request, and only
+    if no peer has the topic.
     """
+    creatable = {
+        topic
+        for topics in asked.values()
+        for topic in topics
+        if isinstance(topic, str) and passive_link_for_new_topic(image, topic) is not None and may_create(topic)
+    }
     parts = [
-        (site, part, is_carried)
+        (site, part, is_creatable)
         for site, topics in asked.items()
-        for is_carried in (False, True)
-        if (part := [topic for topic in topics if _is_carried(image, topic) is is_carried])
+        for is_creatable in (False, True)
+        if (part := [topic for topic in topics if (topic in creatable) is is_creatable])
     ]
     answers = await asyncio.gather(
         *(
-            active_site.topics_of(image, site, part, may_create=may_create and is_carried, timeout_ms=ASK_TIMEOUT_MS)
-            for site, part, is_carried in parts
+            active_site.topics_of(image, site, part, may_create=is_creatable, timeout_ms=ASK_TIMEOUT_MS)
+            for site, part, is_creatable in parts
         )
     )
     reported: dict[Asked, TopicImage] = {}
@@ -85,10 +96,6 @@ async def ask_peers(
                 # For a topic that only this site may have, a peer only knows its last view.
                 reported[topic.topic_id] = _topic_image(topic)
     return reported
-
-
-def _is_carried(image: ClusterImage, topic: Asked) -> bool:
-    return isinstance(topic, str) and passive_link_for_new_topic(image, topic) is not None
 
 
 def _topic_image(topic: TopicMetadata) -> TopicImage:

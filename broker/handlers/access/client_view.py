@@ -31,11 +31,12 @@ class ClientView:
         """True if the client may describe the topic; a denial is logged."""
         return self._authorizer.may(self._context, Check(Operation.DESCRIBE, ResourceType.TOPIC, name))
 
-    def may_create(self, name: str) -> bool:
+    def may_create(self, name: str, *, is_logged: bool = True) -> bool:
         """True if the client may create the missing topic."""
         if self._authorizer.may_cluster(self._context, Operation.CREATE, is_logged=False):
             return True
-        return self._authorizer.may(self._context, Check(Operation.CREATE, ResourceType.TOPIC, name))
+        check = Check(Operation.CREATE, ResourceType.TOPIC, name)
+        return self._authorizer.may(self._context, check, is_logged=is_logged)
 
     def cluster_operations(self) -> int:
         """The operations that the client may do on the cluster, as Metadata reports them."""

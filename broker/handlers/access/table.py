@@ -67,8 +67,14 @@ def _written_transaction(request: Any) -> tuple[Check, ...]:
 
 
 def _deleted(entry: Any, _: Any, image: ClusterImage) -> Check | None:
-    """The right for a topic that is named, or whose id is known here."""
-    name = entry.name if entry.topic_id is None else image.topic_names.get(entry.topic_id.bytes, entry.name)
+    """The right for a topic that is named, or whose id is known here: the other site of a link may
+    be the only one that has it.
+    """
+    name = entry.name
+    if entry.topic_id is not None:
+        topic_id = entry.topic_id.bytes
+        routed = image.routed_topic_with_id(topic_id)
+        name = image.topic_names.get(topic_id, name if routed is None else routed.topic.name)
     return None if name is None else Check(Operation.DELETE, ResourceType.TOPIC, name)
 
 
@@ -216,10 +222,9 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
     ),
     # ListConfigResources
     74: (_cluster(Operation.DESCRIBE_CONFIGS),),
-    # DescribeTopicPartitions
+    # DescribeTopicPartitions; its handler filters a list of all topics
     75: (
         Each("topics", "topics", _topic(Operation.DESCRIBE), is_all_when_empty=True),
-        Shown("topics", lambda topic: Check(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)),
         Operations("topics", ResourceType.TOPIC, lambda topic: topic.name, "topic_authorized_operations"),
     ),
 }

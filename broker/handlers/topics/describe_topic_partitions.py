@@ -3,7 +3,7 @@ site at once (KIP-966).
 
 Behaviour: topics in the order of their names, as clients must see them (a link's topics with the
 active site's leaders); the page has at most the requested number of partitions, and at most 2000,
-and a cursor for the next page. Without names: all topics. Named topics that this site does not know
+and a cursor for the next page. Without names: all topics that the client may describe. Named topics that this site does not know
 are looked up at its peers (`broker/site/unknown_topics.py`). Eligible leader replicas outside the
 in-sync ones are not tracked: their list is empty (Java tools fail on null). The authorized
 operations contain all operations (`broker/metadata/core/authorized_operations.py`); the request has
@@ -17,6 +17,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.authorization.authorizer import Authorizer
+from broker.handlers.access.client_view import ClientView
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC
 from broker.metadata.core.cluster_image import ClusterImage
@@ -39,6 +41,7 @@ class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite
+    authorizer: Authorizer
     cluster: Cluster
 
 
@@ -47,9 +50,11 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     named = [topic.name for topic in request.topics]
     unheard = {} if context.is_forwarded else unknown_topics(doors.cluster.image, named)
-    reported = await ask_peers(doors.active_site, doors.cluster.image, unheard, may_create=False)
+    reported = await ask_peers(doors.active_site, doors.cluster.image, unheard, may_create=lambda _: False)
     image = doors.cluster.image
-    names = sorted({*named} or image.routed_topic_names())
+    # the table of rights has checked named topics; filtered before the pages, whose cursors name
+    # topics too
+    names = sorted({*named} or ClientView(doors.authorizer, context).described(image.routed_topic_names()))
     cursor, first = request.cursor, 0
     if cursor is not None:
         names, first = [name for name in names if name >= cursor.topic_name], max(cursor.partition_index, 0)

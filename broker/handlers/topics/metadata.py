@@ -97,11 +97,19 @@ async def _answer_later(
     """
     if is_doubtful:
         await doors.suspected_brokers.settled()
+    view = _view(doors, exchange, doors.merged_metadata)
+
+    def may_create(name: str) -> bool:
+        if not getattr(request, "allow_auto_topic_creation", True):
+            return False
+        # the answer to the client logs a denial
+        return view is None or (bool(view.described([name])) and view.may_create(name, is_logged=False))
+
     reported = await ask_peers(
         doors.active_site,
         doors.cluster.image,
         _unknown(doors, context, request),
-        may_create=getattr(request, "allow_auto_topic_creation", True),
+        may_create=may_create,
     )
     answer(doors, exchange, request, doors.merged_metadata, version=context.api_version, reported=reported)
 
@@ -248,16 +256,11 @@ def _topics(
             name = asked
             is_name = is_valid_topic_name(name)
             error = ErrorCode.unknown_topic_or_partition if is_name else ErrorCode.invalid_topic_exception
-            if (
-                may_create
-                and is_name
-                and name != CLUSTER_METADATA_TOPIC
-                and passive_link_for_new_topic(image, name) is None
-            ):
-                if view is None or view.may_create(name):
-                    missing.append(name)
-                else:
+            if may_create and is_name and name != CLUSTER_METADATA_TOPIC:
+                if view is not None and not view.may_create(name):
                     error = ErrorCode.topic_authorization_failed
+                elif passive_link_for_new_topic(image, name) is None:
+                    missing.append(name)
         errors.append(error)
         encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
     return encoded, missing, errors

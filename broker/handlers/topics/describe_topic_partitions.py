@@ -3,11 +3,11 @@ site at once (KIP-966).
 
 Behaviour: topics in the order of their names, as clients must see them (a link's topics with the
 active site's leaders); the page has at most the requested number of partitions, and at most 2000,
-and a cursor for the next page. Without names: all topics that the client may describe. Named topics that this site does not know
-are looked up at its peers (`broker/site/unknown_topics.py`). Eligible leader replicas outside the
-in-sync ones are not tracked: their list is empty (Java tools fail on null). The authorized
-operations contain all operations (`broker/metadata/core/authorized_operations.py`); the request has
-no field for them. Versions: 0.
+and a cursor for the next page. Without names: all topics that the client may describe. Named topics
+that this site does not know are looked up at its peers (`broker/site/unknown_topics.py`). Eligible
+leader replicas outside the in-sync ones are not tracked: their list is empty (Java tools fail on
+null). The authorized operations contain all operations
+(`broker/metadata/core/authorized_operations.py`); the request has no field for them. Versions: 0.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class KeySet:
     def __init__(self, url: str, *, refresh_ms: int) -> None:
         """Raises ConfigurationError if the URL is not accepted, or the file is not a key set."""
         parts = urlsplit(url)
-        self._url = url
-        self._refresh_ms = refresh_ms
+        self.url = url
+        self.refresh_ms = refresh_ms
         self._due_at_ms = 0.0
         self._seen = (0, 0)
         self.keys: Mapping[str, PublicKey] = {}
@@ -86,11 +86,11 @@ class KeySet:
         except (OSError, ValueError, http.client.HTTPException) as error:
             self._due_at_ms = clock.monotonic_ms() + RETRY_MS
             log.warning(
-                "keys of tokens cannot be read", key=URL, url=self._url, reason=str(error) or type(error).__name__
+                "keys of tokens cannot be read", key=URL, url=self.url, reason=str(error) or type(error).__name__
             )
             return
-        self._due_at_ms = clock.monotonic_ms() + self._refresh_ms
-        log.info("keys of tokens were read", url=self._url, count=len(self.keys))
+        self._due_at_ms = clock.monotonic_ms() + self.refresh_ms
+        log.info("keys of tokens were read", url=self.url, count=len(self.keys))
 
     def _facts(self) -> tuple[int, int]:
         assert self._file is not None
@@ -101,5 +101,5 @@ class KeySet:
         if self._file is not None:
             return self._file.read_text(encoding="utf-8")
         opener = urllib.request.build_opener(SecureRedirects)
-        with opener.open(self._url, timeout=ANSWER_WITHIN_S) as answer:
+        with opener.open(self.url, timeout=ANSWER_WITHIN_S) as answer:
             return str(answer.read(BYTES_MAX).decode())

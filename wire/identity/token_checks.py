@@ -41,6 +41,15 @@ class TokenKeys:
     def __init__(self) -> None:
         self.found: list[KeySet] = []
 
+    def of(self, url: str, *, refresh_ms: int) -> KeySet:
+        """The key set at the URL. One that is in use keeps its keys when the settings are read
+        again: until its URL answers, no token would be accepted.
+        """
+        made = next((keys for keys in self.found if keys.url == url), None) or KeySet(url, refresh_ms=refresh_ms)
+        made.refresh_ms = refresh_ms
+        self.found = [made]
+        return made
+
     async def look(self, clock: Clock) -> None:
         """Read again what has changed."""
         for keys in self.found:
@@ -77,6 +86,6 @@ def read_token_check(value_of: Callable[[str], str | None], tokens: TokenKeys) -
         scopes=frozenset(item.strip() for item in value(SCOPES).split(",") if item.strip()),
         skew_ms=1000 * number(SKEW_S, 30),
     )
-    tokens.found = [KeySet(value(URL), refresh_ms=number(REFRESH_MS, 3_600_000))] if value(URL) else []
-    sets, clock = tokens.found, SystemClock()
-    return lambda token: holder_of_token(token, rules, sets[0].keys if sets else {}, clock.now_ms())
+    keys = tokens.of(value(URL), refresh_ms=number(REFRESH_MS, 3_600_000)) if value(URL) else None
+    clock = SystemClock()
+    return lambda token: holder_of_token(token, rules, {} if keys is None else keys.keys, clock.now_ms())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from structlog.testing import capture_logs
 
 from broker.authentication import entrances as module
@@ -79,3 +80,22 @@ async def test_a_certificate_that_has_expired_is_a_warning_at_the_start_and_when
 def expired(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:
     """The listeners of the warnings."""
     return [line["listener"] for line in lines if line["event"] == "a certificate has expired: clients refuse it"]
+
+
+async def test_other_settings_of_a_listener_leave_the_keys_of_its_tokens(tmp_path: Path) -> None:
+    """Until the authorization server has answered again, clients would be refused."""
+    properties = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": "https://keys.example.org/keys",
+        "ssl.keystore.location": str(Identities(tmp_path).issue("broker")),
+    }
+    entrances = Entrances(read_listener_security(properties, {"CLIENT": "SASL_SSL"}))
+    (keys,) = entrances.by_listener["CLIENT"].tokens.found
+    keys.keys = {"one": generate_private_key(SECP256R1()).public_key()}
+    other = {**properties, "ssl.truststore.type": "PEM"}
+    entrances.take(read_listener_security(other, {"CLIENT": "SASL_SSL"}))
+    assert [set(found.keys) for found in entrances.by_listener["CLIENT"].tokens.found] == [{"one"}]
+    moved = {**other, "sasl.oauthbearer.jwks.endpoint.url": "https://other.example.org/keys"}
+    entrances.take(read_listener_security(moved, {"CLIENT": "SASL_SSL"}))
+    assert [found.keys for found in entrances.by_listener["CLIENT"].tokens.found] == [{}]
+    await entrances.stop()

@@ -7,8 +7,9 @@ Offsets never change. Batches that keep all their records are copied as bytes; o
 anew with their offsets, producer fields and codec, fewer records and a new checksum. A producer's
 last batch stays, empty if necessary, because it has the producer's sequence numbers. The last batch
 of each new segment stays too: segments join without a gap, so recovery can distinguish a lost
-segment from a compacted one. A transaction's marker stays while one of its records does, and after
-that as long as a tombstone would.
+segment from a compacted one. A transaction's marker stays while one of its batches does, even an
+empty one: without the marker the transaction would be open for whoever replays the log. After that
+it stays as long as a tombstone would.
 
 Keys are read from the dirty part only: in the part that an earlier pass has cleaned, each key
 occurs once. If a dirty batch holds no newest record, only its header is read again.
@@ -116,7 +117,7 @@ class _Cleaning:
         self.disk = disk
         self.keys = KeyOffsets(plan.keys_max)
         self.pace = Pace(plan.bytes_per_second_max)
-        self.transactions_with_records: set[int] = set()
+        self.transactions_with_batches: set[int] = set()
         ranges = (AbortedRange(entry.producer_id, entry.first_offset, entry.last_offset) for entry in plan.aborted)
         self.aborted = AbortedRanges(ranges)
 
@@ -200,7 +201,7 @@ class _Cleaning:
                 last = self._copy(group[-1], output, markers) or last
             # the group's last batch stays, empty: the next segment then begins where this one ends
             if last is not None and output.next_offset < last.next_offset:
-                output.add(empty_batch(last))
+                output.add(self._emptied(last))
             output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
         return CleanedSegment(
             base_offset=group[0].base_offset,
@@ -238,7 +239,7 @@ class _Cleaning:
         if newest_count < header.record_count or not self._stays_whole(header, body, start, end):
             return self._keep_some(header, content, at, body[start:end])
         if header.is_transactional:
-            self.transactions_with_records.add(header.producer_id)
+            self.transactions_with_batches.add(header.producer_id)
         return KeptBatch(header, content, at)
 
     def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
@@ -257,7 +258,7 @@ class _Cleaning:
         if not kept:
             return self._keep_nothing(header)
         if header.is_transactional:
-            self.transactions_with_records.add(header.producer_id)
+            self.transactions_with_batches.add(header.producer_id)
         needs_horizon = horizon_ms is None and any(span.is_tombstone for span in kept)
         if len(kept) == header.record_count and not needs_horizon:
             return KeptBatch(header, content, at)
@@ -268,20 +269,25 @@ class _Cleaning:
     def _keep_nothing(self, header: BatchHeader) -> KeptBatch | None:
         """Keep nothing, or an empty batch if this is its producer's last one."""
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return empty_batch(header) if header.producer_id >= 0 and is_last else None
+        return self._emptied(header) if header.producer_id >= 0 and is_last else None
+
+    def _emptied(self, header: BatchHeader) -> KeptBatch:
+        if header.is_transactional and not header.is_control:
+            self.transactions_with_batches.add(header.producer_id)
+        return empty_batch(header)
 
     def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> KeptBatch | None:
-        """A marker without records of its transaction is removed like a tombstone; a producer's
+        """A marker without batches of its transaction is removed like a tombstone; a producer's
         last batch always stays.
         """
         content, at = self._content(header, scan)
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
-        has_records = header.producer_id in self.transactions_with_records
+        has_batches = header.producer_id in self.transactions_with_batches
         # the marker ends the transaction: later records of this producer belong to another one
-        self.transactions_with_records.discard(header.producer_id)
-        if has_records:
+        self.transactions_with_batches.discard(header.producer_id)
+        if has_batches:
             return KeptBatch(header, content, at)
-        # the horizon starts in the pass that first finds no record (KIP-534)
+        # the horizon starts in the pass that first finds no batch (KIP-534)
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
             check_crc(header, content, at)

@@ -197,15 +197,58 @@ def test_a_marker_goes_after_its_transaction_and_the_time_of_a_tombstone(tmp_pat
     settle(log)
     run(log, plan_compaction(log, NOW_MS), NOW_MS)
     markers = [header for header in read_all(log) if header.is_control]
-    assert [header.has_delete_horizon for header in markers] == [True, True, False]
+    # an empty batch of the second one's transaction still ends a segment
+    assert [header.has_delete_horizon for header in markers] == [True, False, False]
     assert len(log.aborted_transactions(0, log.log_end_offset)) == 1
-    for number in range(6):
-        put(log, b"other", b"%d" % number)
-    settle(log)
-    later = plan_compaction(log, NOW_MS + 101)
-    run(log, later, NOW_MS + 101)
+    for now_ms in (NOW_MS + 101, NOW_MS + 202):
+        for number in range(6):
+            put(log, b"other", b"%d" % number)
+        settle(log)
+        run(log, plan_compaction(log, now_ms), now_ms)
     assert [header.base_offset for header in read_all(log) if header.is_control] == [5]
     assert log.aborted_transactions(0, log.log_end_offset) == []
+
+
+def compact_until_markers_without_records_are_gone(log):
+    for now_ms in (NOW_MS, NOW_MS + 101, NOW_MS + 202):
+        put(log, b"k", b"later", time_ms=now_ms)
+        put(log, b"k", b"last" * 100, time_ms=now_ms)
+        settle(log)
+        run(log, plan_compaction(log, now_ms), now_ms)
+
+
+def stable_after_a_replay(log):
+    """The last stable offset where another replica, or a start after a crash, knows only the log."""
+    log.abandon()
+    again = open_log(log.directory, config=log.config)
+    again.advance_high_watermark(again.log_end_offset)
+    return again.last_stable_offset
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_marker_stays_while_the_last_batch_of_its_producer_does(tmp_path, is_commit):
+    log = open_log(tmp_path, config=compacted())
+    put(log, b"k", b"0", producer_id=9, sequence=0, attributes=TRANSACTIONAL)
+    log.append_as_leader(marker(producer_id=9, is_commit=is_commit), leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    compact_until_markers_without_records_are_gone(log)
+    kept = [(header.base_offset, header.record_count) for header in read_all(log) if header.producer_id == 9]
+    assert kept == [(0, 0), (1, 1)]
+    assert bool(log.aborted_transactions(0, 2)) is not is_commit
+    assert stable_after_a_replay(log) == log.log_end_offset
+
+
+def test_a_marker_stays_while_the_last_batch_of_a_segment_belongs_to_its_transaction(tmp_path):
+    log = open_log(tmp_path, config=compacted(segment_bytes=700))
+    put(log, b"stays", b"v" * 500)
+    put(log, b"k", b"0", producer_id=9, sequence=0, attributes=TRANSACTIONAL)
+    log.roll_if_due(LONG_MAX)
+    log.append_as_leader(marker(producer_id=9, is_commit=True), leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    put(log, b"stays too", b"v" * 500)
+    log.producers.expire(NOW_MS, 0)
+    compact_until_markers_without_records_are_gone(log)
+    kept = [(header.base_offset, header.record_count) for header in read_all(log) if header.producer_id == 9]
+    assert kept == [(1, 0), (2, 1)]
+    assert stable_after_a_replay(log) == log.log_end_offset
 
 
 async def test_a_process_of_its_own_does_the_same_work_and_is_started_again_after_its_death(tmp_path):

@@ -170,6 +170,8 @@ class PartitionLog(WritableLog):
         drop, segments = self.removals.drop_file, self._segments.all
         restored = restore_producers(self._disk, self.directory, segments, self._producers, end, remove=drop)
         self._snapshot_offset = restored.snapshot_offset
+        # the replay does not know which markers are replicated
+        self._producers.advance_high_watermark(self._high_watermark)
         # a truncation that a thread finishes (`lowered`) settles there and does not block the loop
         if not self._durability.is_lowered:
             self.removals.settle()

@@ -188,6 +188,16 @@ def test_truncation_takes_producers_back(tmp_path):
     assert append(log, batch(producer_id=5, sequence=2, timestamp_ms=NOW_MS)).first_offset == 2
 
 
+def test_after_a_truncation_the_last_stable_offset_knows_the_replicated_markers(tmp_path):
+    log = open_log(tmp_path)
+    append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+    append(log, marker(producer_id=7, is_commit=True), is_from_client=False)
+    log.advance_high_watermark(2)
+    fill(log, 1)
+    log.truncate_to(2)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+
+
 def test_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path):
     log = open_log(tmp_path)
     fill(log, 10)

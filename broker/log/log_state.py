@@ -294,6 +294,18 @@ class LogState:
         """
         return self._epochs.end_of(epoch, self.log_end_offset)
 
+    def divergence(self, epoch: int, offset: int) -> EpochEnd | None:
+        """Where the log of a reader leaves this one, if its last record, below `offset`, is of
+        `epoch`; None if it does not.
+        """
+        latest = self._epochs.latest
+        # a log without epochs shows no difference; the caller compares the offsets
+        if epoch < 0 or latest < 0:
+            return None
+        # the reader's epoch may be newer: a leader that takes no writes begins no epoch of its own
+        end = self._epochs.end_of(min(epoch, latest), self.log_end_offset)
+        return end if end.epoch < epoch or end.end_offset < offset else None
+
     def epoch_at(self, offset: int) -> int:
         """The leader epoch that wrote `offset`; -1 when unknown."""
         return self._epochs.epoch_at(offset)

@@ -216,13 +216,11 @@ class FetchReader:
         if preferred is not None:
             reading.has_news = True
             return fetched_part(hosted, request, b"", preferred_replica=preferred)
-        if state.last_fetched_epoch >= 0:
-            end = log.epoch_end_offset(state.last_fetched_epoch)
-            # the follower or client has records of an epoch that ended earlier here (KIP-595,
-            # KIP-320)
-            if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
-                reading.has_error = True
-                return fetched_part(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
+        # the follower or client has records of an epoch that ended earlier here (KIP-595, KIP-320)
+        diverging = log.divergence(state.last_fetched_epoch, offset)
+        if diverging is not None:
+            reading.has_error = True
+            return fetched_part(hosted, request, b"", diverging_epoch=EpochEnd(diverging.epoch, diverging.end_offset))
         end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
         if is_of_standby and offset > log.log_end_offset:
             return fetched_part(hosted, request, b"")  # the active site has the offset: it will arrive here

@@ -229,7 +229,9 @@ def stable_after_a_replay(log):
 def test_a_marker_stays_while_the_last_batch_of_its_producer_does(tmp_path, is_commit):
     log = open_log(tmp_path, config=compacted())
     put(log, b"k", b"0", producer_id=9, sequence=0, attributes=TRANSACTIONAL)
-    log.append_as_leader(marker(producer_id=9, is_commit=is_commit), leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    log.append_as_leader(
+        marker(producer_id=9, is_commit=is_commit), leader_epoch=0, now_ms=NOW_MS, is_from_client=False
+    )
     compact_until_markers_without_records_are_gone(log)
     kept = [(header.base_offset, header.record_count) for header in read_all(log) if header.producer_id == 9]
     assert kept == [(0, 0), (1, 1)]

@@ -55,10 +55,9 @@ def filled(path: Path, *epochs: int) -> PartitionLog:
 def answer_of(leader: PartitionLog, follower: HostedPartition, *, high_watermark: int = 0) -> PartitionFetched:
     """As the leader's Fetch handler answers."""
     asked = position_of(follower, now_ms=0.0)
-    if asked.last_fetched_epoch >= 0:
-        end = leader.epoch_end_offset(asked.last_fetched_epoch)
-        if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.fetch_offset:
-            return PartitionFetched(0, diverging_epoch=EpochEnd(*end))
+    diverging = leader.divergence(asked.last_fetched_epoch, asked.fetch_offset)
+    if diverging is not None:
+        return PartitionFetched(0, diverging_epoch=EpochEnd(*diverging))
     with leader.read(asked.fetch_offset, max_bytes=1 << 20) as piece:
         records = memoryview(piece.read_bytes())
     return PartitionFetched(0, high_watermark=high_watermark, log_start_offset=leader.log_start_offset, records=records)
@@ -92,6 +91,9 @@ def test_the_high_watermark_stays_within_what_is_here(tmp_path: Path) -> None:
         ((1, 2, 2, 5, 5), (1, 2, 3, 3, 3, 6)),
         ((2, 2), (4,)),
         ((1, 3, 3, 3), (1, 2, 2, 4)),
+        # a leader that takes no writes, as at a passive site, begins no epoch of its own
+        ((1, 1, 7, 7), (1, 1)),
+        ((1, 6, 7), (1, 1, 1, 1)),
     ],
 )
 def test_a_log_that_went_another_way_ends_equal_to_the_leaders(
@@ -101,6 +103,13 @@ def test_a_log_that_went_another_way_ends_equal_to_the_leaders(
     follow(leader, follower)
     assert read_all(follower.log) == read_all(leader)
     assert follower.state.log_end_offset == leader.log_end_offset
+
+
+def test_a_leader_without_epochs_names_no_difference_but_its_offsets(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1, 1), follower_of(filled(tmp_path / "f", 1, 1, 2))
+    leader.truncate_fully_and_start_at(3)
+    follow(leader, follower, rounds=1)
+    assert follower.log.log_start_offset == leader.log_start_offset == 3
 
 
 def test_a_leader_that_wrote_nothing_follows_without_its_empty_epoch(tmp_path: Path) -> None:

@@ -85,6 +85,13 @@ def _refusal(draft: Draft, partition: TopicPartition, target: tuple[int, ...] | 
         problem = f"A broker is named twice: {list(target)}."
     elif unknown := sorted(set(target) - cluster.brokers.keys()):
         problem = f"Brokers that are not alive: {unknown}."
+    else:
+        known = cluster.leaderships.get(partition)
+        # replicas of a reassignment that this one replaces go at once, with what they alone have
+        if known is not None and not set(known.isr) & set(_widened(draft, partition, target).replicas):
+            problem = (
+                f"Only replicas that are not wanted any more are in sync, and records would be lost: {list(known.isr)}."
+            )
     if problem:
         return Refusal(ErrorCode.invalid_replica_assignment, problem)
     return None  # each site places its own replicas, also for topics that a link mirrors to it

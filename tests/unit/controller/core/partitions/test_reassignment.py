@@ -150,6 +150,19 @@ def test_going_back_is_refused_when_only_new_replicas_are_in_sync(model: SiteMod
     assert reassign(model, None) is ErrorCode.invalid_replica_assignment
 
 
+def test_another_target_is_refused_when_only_replicas_that_it_leaves_out_are_in_sync(model: SiteModel) -> None:
+    reassign(model, (3, 4))
+    model.propose(T0, (1, 2, 3))
+    model.give(ask.BrokersListed(brokers=model.alive(3, 4)))
+    model.give(ask.BrokersListed(brokers=model.alive(1, 3, 4)))
+    assert model.cluster.leaderships[T0].isr == (3,)
+    for target in ((1, 4), (4,)):
+        assert reassign(model, target) is not ErrorCode.none
+        assert (model.cluster.leaderships[T0].leader, model.cluster.leaderships[T0].isr) == (3, (3,))
+        assert Replica("t", 0, 3) in model.cluster.replica_phases
+    assert reassign(model, (1, 3)) is ErrorCode.none
+
+
 def test_a_leader_that_dies_on_the_way_is_replaced_and_the_move_goes_on(model: SiteModel) -> None:
     reassign(model, (3, 4))
     model.give(ask.BrokersListed(brokers=model.alive(2, 3, 4)))

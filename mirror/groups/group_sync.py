@@ -132,8 +132,9 @@ class GroupSync:
         finally:
             self._writes.cancel()
             self._drop_listing()
-            if self._reporting is not None:
-                self._reporting.cancel()
+            reporting, self._reporting = self._reporting, None
+            if reporting is not None:
+                reporting.cancel()
 
     async def _run(self) -> None:
         while True:

@@ -53,9 +53,13 @@ class GroupWrites:
                 del self._writing[name]
 
     def cancel(self) -> None:
-        """End all writes."""
+        """End all writes. The target may have taken them, so it is read before the next ones."""
+        if self._writing:
+            self._offsets.forget_target()
         for task in self._writing.values():
             task.cancel()
+        # Not for `settle`: a task that awaits a cancelled one is cancelled too.
+        self._writing.clear()
 
     async def _write_and_end(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
         await self._write(decision, link, asked_ms)

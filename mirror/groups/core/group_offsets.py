@@ -116,8 +116,8 @@ class GroupOffsets:
         self._forget_at_target(lambda key: key.topic == topic)
 
     def forget_target(self) -> None:
-        """Read the target again before the next writes: the source is fenced, and the target gets
-        exactly the source's offsets. A group that pauses is included: it must not delay a drain.
+        """Read the target again before the next writes: it may have taken others, or the source is
+        fenced and it gets exactly the source's. A group that pauses must not delay a drain.
         """
         for group in self._groups.values():
             group.at_target.clear()

@@ -141,3 +141,25 @@ async def test_a_list_of_groups_from_before_a_full_read_is_dropped(
         await eventually(is_dropped.is_set)
         tail.problem = ""
         await is_followed(world, tail)
+
+
+async def test_a_mirror_ends_in_order_while_a_report_and_a_write_are_under_way(
+    world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting, is_reporting = world.target.send_report, asyncio.Event()
+
+    async def held(*_: object, **__: object) -> None:
+        is_reporting.set()
+        await asyncio.Event().wait()
+
+    async with mirroring(world) as mirror:
+        await is_followed(world, tail)
+        monkeypatch.setattr(world.target, "send_report", held)
+        await eventually(is_reporting.is_set)
+        world.target.held_commits["billing"] = asyncio.Event()
+        world.source.group_offsets["billing"][FIRST] = GroupOffset(7)
+        await eventually(lambda: "billing" in mirror._groups._writes.under_way)
+        monkeypatch.setattr(world.target, "send_report", reporting)
+        del world.target.held_commits["billing"]
+        assert (await mirror.stop(drain_timeout_ms=1000)).is_complete
+    assert world.target.group_offsets["billing"] == world.source.group_offsets["billing"]

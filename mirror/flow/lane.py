@@ -126,6 +126,9 @@ class Lane:
             self._queue.release(entry.size_bytes)
         for window in self._windows.values():
             self._queue.release(window.kept_bytes)
+        # A flow that starts again before the lane has another producer must not free them twice.
+        self._windows.clear()
+        self._ready.clear()
 
     def _settle(self, key: TopicPartition, window: SendWindow) -> None:
         if self._windows.get(key) is not window:

@@ -142,6 +142,32 @@ async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends()
         mirror.queue.release(full)
 
 
+async def test_batches_of_a_producer_that_is_replaced_are_freed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its flow may start again while the connections of the producer are closed."""
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world, **{"num.producers": "1"}) as mirror:
+        await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
+        world.before_append = lambda: ErrorCode.kafka_storage_error
+        world.source.produce("orders", 0, 3)
+        (producer,) = mirror.producers
+        await eventually(lambda: producer.batches)
+        close, is_closing, may_close = producer.close, asyncio.Event(), asyncio.Event()
+
+        async def held() -> None:
+            is_closing.set()
+            await may_close.wait()
+            await close()
+
+        monkeypatch.setattr(producer, "close", held)
+        mirror.producers.replace(FIRST, "a test")
+        await eventually(is_closing.is_set)
+        mirror.board.submit(FIRST, Start())
+        world.before_append = lambda: None
+        may_close.set()
+        await eventually(world.is_equal)
+        await eventually(lambda: mirror.queue.used_bytes == 0)
+
+
 async def test_a_writer_in_a_transaction_gets_an_error_when_its_end_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,7 +4,7 @@ log start up to the offset that the copy may adopt. Pure; caller: `producers.py`
 
 from __future__ import annotations
 
-from mirror.flow.core.flow_state import FlowFacts, Step
+from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 
 REPORT_INTERVAL_MS = 1000
 """Interval (ms) at which an idle partition reports the source's offsets to the target."""
@@ -24,7 +24,9 @@ def reported_log_start(facts: FlowFacts, *, expected_log_end_offset: int, has_ba
 
 def may_report(facts: FlowFacts) -> bool:
     """True if a report without batches would be right about the copy."""
-    if facts.step is not Step.STREAMING:
+    # A FAULTED flow that streams has its last batch compared. An answer to a report shows nothing about
+    # the histories, and must not end the fault.
+    if facts.step is not Step.STREAMING or facts.state is FlowState.FAULTED:
         return False
     # The first batch, which may contain the log start, decides where the copy begins.
     return not facts.progress.target_log_end_offset < facts.restart_offset < facts.progress.source_high_watermark

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from structlog.testing import capture_logs
 
+from mirror.flow import producers
 from mirror.flow.core.flow_events import Start
-from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.flow_state import FlowState, Step
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_ports import MemoryFetch
 from wire.protocol.ids import TopicPartition
 
 FIRST = TopicPartition("orders", 0)
@@ -47,6 +52,30 @@ async def test_a_history_that_differs_under_one_leader_epoch_is_a_fault_and_noth
         mirror.board.submit(FIRST, Start("the copy is restored"))
         await eventually(world.is_equal)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+
+
+async def test_a_report_does_not_end_a_fault_before_the_histories_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_with(partitions=1, batches=4)
+    world.target.add("orders", 1)
+    world.target.logs[FIRST].batches = [batch([b"other"] * 3, base_offset=0)]
+    fetch, may_fetch = MemoryFetch.fetch, asyncio.Event()
+
+    async def held(*args: object, **kwargs: object) -> object:
+        await may_fetch.wait()
+        return await fetch(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(producers, "REPORT_INTERVAL_MS", 0)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.FAULTED})
+        monkeypatch.setattr(MemoryFetch, "fetch", held)
+        mirror.board.submit(FIRST, Start("the operator looks again"))
+        await eventually(lambda: mirror.board.row(FIRST).facts.step is Step.STREAMING)
+        mirror.producers.report()
+        await asyncio.gather(*(request for producer in mirror.producers for request in producer._requests))
+        assert states(mirror) == {FlowState.FAULTED}
+        may_fetch.set()
 
 
 async def test_a_source_that_was_restored_while_the_mirror_ran_is_a_fault() -> None:

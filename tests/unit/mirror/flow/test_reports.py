@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.flow.core.flow_state import Step
+from mirror.flow.core.flow_state import FlowState, Step
 from mirror.flow.core.reports import REPORT_INTERVAL_MS
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
@@ -59,6 +59,7 @@ class Row:
     quiet: object = "yes"
     facts: Any = field(
         default_factory=lambda: SimpleNamespace(
+            state=FlowState.MIRRORING,
             step=Step.STREAMING,
             generation=1,
             restart_offset=0,

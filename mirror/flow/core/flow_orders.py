@@ -123,7 +123,8 @@ def copy_renewed(facts: FlowFacts) -> Decision:
 def topic_conflict(facts: FlowFacts, command: TopicConflict) -> Decision:
     """The topics of both sites cannot be mirrored into each other."""
     is_known = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
-    if facts.state is FlowState.PROMOTED or is_known:
+    # The pause is stronger, as for a hidden topic: otherwise both would change the state in turns.
+    if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
         return Decision(facts)
     return hold(facts, FlowState.FAULTED, command.reason)
 

@@ -130,3 +130,28 @@ async def test_batches_of_a_partition_that_another_daemon_has_taken_are_dropped(
         world.before_append = lambda: None
         world.owns = lambda _: True
         await eventually(lambda: mirrored(world))
+
+
+@pytest.mark.parametrize("is_anothers", [False, True])
+async def test_a_paused_partition_that_cannot_be_mirrored_stays_paused(is_anothers: bool) -> None:
+    """Of a topic with fewer partitions than its copy. The rounds over topics and the pause must not
+    change its state in turns.
+    """
+    world = world_with(partitions=1)
+    world.target.add("orders", 2)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: FIRST in mirror.board and state(mirror) is FlowState.FAULTED)
+        if is_anothers:
+            world.owns = lambda _: False
+        else:
+            mirror.pauses.pause(["orders"])
+        await eventually(lambda: state(mirror) is FlowState.PAUSED)
+        generation = mirror.board.row(FIRST).facts.generation
+        world.source.add("others", 1, number=2)  # Two rounds follow before it is mirrored.
+        await eventually(lambda: "others" in world.target.ids)
+        await eventually(lambda: TopicPartition("others", 0) in mirror.board)
+        assert state(mirror) is FlowState.PAUSED
+        assert mirror.board.row(FIRST).facts.generation == generation
+        world.owns = lambda _: True
+        mirror.pauses.resume([])
+        await eventually(lambda: state(mirror) is FlowState.FAULTED)

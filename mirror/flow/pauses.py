@@ -98,7 +98,7 @@ class Pauses:
             is_wanted = is_paused or not row.is_ours
             if not row.is_ours and (facts.state not in _HELD or facts.is_chained):
                 self._board.submit(key, Pause(reason=ELSEWHERE, is_anothers=True))
-            elif row.is_ours and is_paused and facts.state not in _HELD:
+            elif row.is_ours and is_paused and (facts.state not in _HELD or facts.reason == ELSEWHERE):
                 self._board.submit(key, Pause(reason=REASON))
             elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
                 self._board.submit(key, Resume())

@@ -64,6 +64,8 @@ def pause(facts: FlowFacts, command: Pause) -> Decision:
     """An operator, or the share of another daemon, pauses the partition."""
     if command.is_anothers and (facts.state not in HELD or facts.is_chained):
         return hold(facts, FlowState.PAUSED, command.reason)
+    if facts.state is FlowState.PAUSED:
+        return Decision(replace(facts, reason=command.reason))
     if facts.state in HELD:
         return Decision(facts)
     # Queued batches may still arrive: only fetching stops.

@@ -155,3 +155,15 @@ async def test_a_paused_partition_that_cannot_be_mirrored_stays_paused(is_anothe
         world.owns = lambda _: True
         mirror.pauses.resume([])
         await eventually(lambda: state(mirror) is FlowState.FAULTED)
+
+
+async def test_a_partition_that_comes_back_to_a_daemon_that_pauses_it_is_not_shown_as_anothers() -> None:
+    world = world_with(partitions=1)
+    world.owns = lambda _: False
+    async with mirroring(world) as mirror:
+        reason = lambda: mirror.board.row(FIRST).facts.reason if FIRST in mirror.board else ""  # noqa: E731
+        await eventually(lambda: reason() == "another daemon of the link mirrors it")
+        mirror.pauses.pause(["orders"])
+        world.owns = lambda _: True
+        await eventually(lambda: reason() == "paused by an operator")
+        assert state(mirror) is FlowState.PAUSED

@@ -38,6 +38,7 @@ _LENGTH_LAYOUT: Final = struct.Struct(">i")
 _LENGTH_POSITION: Final = 8
 _MAGIC_POSITION: Final = 16
 _CRC_START: Final = 21
+_LOW_ATTRIBUTES_POSITION: Final = 22
 _PREFIX_SIZE: Final = _PREFIX_LAYOUT.size
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
@@ -149,6 +150,11 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise InvalidBatch(f"{len(buffer) - position} bytes left, a header has {HEADER_SIZE}", position)
     # the constructor of a named tuple checks its arguments, which costs as much as the unpacking
     return tuple.__new__(BatchHeader, _LAYOUT.unpack_from(buffer, position))
+
+
+def is_transactional(buffer: Buffer) -> bool:
+    """True if the bytes begin with a batch of a transaction; they need not be a sound batch."""
+    return len(buffer) > _LOW_ATTRIBUTES_POSITION and bool(buffer[_LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT)
 
 
 def iterate_headers(

@@ -32,6 +32,7 @@ from broker.log.errors import StorageError
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from wire.batches.record_batch import is_transactional
 from wire.protocol.byte_reader import Buffer
 from wire.protocol.ids import ACKS_ALL
 from wire.protocol.messages.leader_hints import NO_HINT
@@ -127,15 +128,18 @@ def _without_denied(
     doors: Doors, exchange: Exchange, request: ProduceRequest
 ) -> tuple[ProduceRequest, tuple[TopicProduced, ...]]:
     """The request without the topics that the client may not write to, and their results. All are
-    refused if it may not use the transactional id.
+    refused if it may not use the transactional id, or has records of a transaction without an id.
     """
     authorizer, context, image = doors.authorizer, exchange.context, doors.cluster.image
     names = [topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics]
     error, denied = ErrorCode.topic_authorization_failed, set(names)
     transactional_id = request.transactional_id
-    if transactional_id is not None and not authorizer.may(
-        context, Check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    ):
+    if transactional_id is None:
+        # as in Kafka: records without the id could end up in the open transaction of another client
+        may_use_id = not _has_transactional_records(request)
+    else:
+        may_use_id = authorizer.may(context, Check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id))
+    if not may_use_id:
         error = ErrorCode.transactional_id_authorization_failed
     else:
         checks = written_topics(Operation.WRITE, [name for name in names if name])
@@ -151,6 +155,14 @@ def _without_denied(
     )
     kept = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
     return request._replace(topics=kept), refused
+
+
+def _has_transactional_records(request: ProduceRequest) -> bool:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if partition.records is not None and is_transactional(partition.records):
+                return True
+    return False
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:

@@ -60,6 +60,22 @@ def without_hidden_members(authorizer: Authorizer, context: RequestContext, _: A
     return replace(answer, groups=tuple(map(shown, answer.groups)))
 
 
+def without_hidden_assignment(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
+    """ConsumerGroupHeartbeat: a member that subscribes by a regular expression gets no partitions
+    of topics that it may not describe.
+    """
+    if answer.assignment is None:
+        return answer
+    known = authorizer.image.topic_names
+    names = {
+        topic.topic_id: known.get(topic_id_bytes(topic.topic_id), "") for topic in answer.assignment.topic_partitions
+    }
+    checks = topics(Operation.DESCRIBE, {*names.values()} - {""})
+    denied = {check.name for check in authorizer.denied(context, checks, is_logged=False)}
+    shown = tuple(topic for topic in answer.assignment.topic_partitions if names[topic.topic_id] not in denied)
+    return replace(answer, assignment=replace(answer.assignment, topic_partitions=shown))
+
+
 def without_hidden_partitions(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
     """DescribeTransactions: partitions of topics that the client may not describe are removed."""
 

@@ -214,7 +214,7 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
         ),
     ),
     # ConsumerGroupHeartbeat, ConsumerGroupDescribe
-    68: (*_READS_GROUP, Whole(_subscribed, needs_all=True)),
+    68: (*_READS_GROUP, Whole(_subscribed, needs_all=True), After(hiding.without_hidden_assignment)),
     69: (
         Each("group_ids", "groups", _DESCRIBED_GROUP),
         After(hiding.without_hidden_members),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
+from broker.handlers.groups import consumer_group_heartbeat
 from broker.handlers.topics import delete_topics, describe_topic_partitions, metadata
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
@@ -23,7 +24,7 @@ from broker.metadata.core.peer_topics import PeerTopics
 from broker.metadata.core.topic_images import TopicImage
 from broker.metadata.metadata_encoding import MetadataCache
 from broker.metadata.request_context import RequestContext
-from broker.network.entities import builder
+from broker.network.entities import NO_THROTTLE, builder
 from broker.settings.loading import load_broker_settings
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
@@ -183,3 +184,47 @@ async def test_metadata_makes_no_topic_at_the_active_site_without_the_right_to()
     assert await created_at_the_active_site(standby(rights=creating)) == []
     both = standby(rights=[*described, *creating])
     assert await created_at_the_active_site(both) == ["orders.wanted"]
+
+
+async def test_a_member_by_regular_expression_gets_only_topics_that_it_may_describe() -> None:
+    rights = [(Operation.READ, "daily")]
+    group = ResourcePattern(ResourceType.GROUP, "g", PatternType.LITERAL)
+    reader = AccessEntry("User:alice", "*", Operation.READ, Permission.ALLOW)
+    image = standby("bills", "daily", rights=rights)
+    image = apply_batch(image, ControlBatch(acls=[acls_message(group, [reader])]))
+    build = builder(consumer_group_heartbeat.API_KEY, consumer_group_heartbeat.MAX_VERSION)
+
+    def assignment(*topics: str) -> Any:
+        ids = [uuid.UUID(bytes=image.topics[name].topic_id) for name in topics]
+        return build.part(
+            "Assignment",
+            topic_partitions=tuple(build.part("TopicPartitions", topic_id=one, partitions=(0,)) for one in ids),
+        )
+
+    async def beat(given: Any) -> Any:
+        async def handle(_: Any) -> Any:
+            return build.response(
+                error_code=ErrorCode.none,
+                error_message=None,
+                member_id="m",
+                member_epoch=1,
+                heartbeat_interval=NO_THROTTLE,
+                assignment=given,
+            )
+
+        values = {
+            "group_id": "g",
+            "member_id": "m",
+            "member_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": timedelta(seconds=1),
+            "subscribed_topic_names": None,
+            "subscribed_topic_regex": ".*",
+            "server_assignor": None,
+            "topic_partitions": None,
+        }
+        return await answered(consumer_group_heartbeat, image, values, handle)
+
+    assert (await beat(assignment("bills", "daily"))).assignment == assignment("daily")
+    assert (await beat(None)).assignment is None

@@ -8,8 +8,8 @@ anew with their offsets, producer fields and codec, fewer records and a new chec
 last batch stays, empty if necessary, because it has the producer's sequence numbers. The last batch
 of each new segment stays too: segments join without a gap, so recovery can distinguish a lost
 segment from a compacted one. A transaction's marker stays while one of its batches does, even an
-empty one: without the marker the transaction would be open for whoever replays the log. After that
-it stays as long as a tombstone would.
+empty one: without the marker, a replay of the log would find an open transaction. After that the
+marker stays as long as a tombstone would.
 
 Keys are read from the dirty part only: in the part that an earlier pass has cleaned, each key
 occurs once. If a dirty batch holds no newest record, only its header is read again.

@@ -33,7 +33,7 @@ class SurvivorsLeftAlone:
 
     def __init__(self) -> None:
         self.left_alone = 0
-        """Number of frozen objects, including those that were freed since."""
+        """Number of frozen objects as of the last count, and all that were frozen since."""
         self._all_at_last_look = 0
         self._is_look_at_all = False
 
@@ -44,7 +44,7 @@ class SurvivorsLeftAlone:
         if details["generation"] != _OLDEST:
             return
         if phase == "start":
-            self._is_look_at_all = self.left_alone >= max(2 * self._all_at_last_look, OBJECTS_LEFT_ALONE_MIN)
+            self._is_look_at_all = self._are_too_many()
             if self._is_look_at_all:
                 gc.unfreeze()
             return
@@ -53,6 +53,16 @@ class SurvivorsLeftAlone:
         if self._is_look_at_all:
             self._all_at_last_look = survivors
         gc.freeze()
+
+    def _are_too_many(self) -> bool:
+        """True when the frozen objects have doubled. A count takes 10 ms for a million objects, so
+        they are counted only when that is possible: most objects that a busy broker freezes do not
+        live long, and without a count each move of a link would lead to a look at all objects.
+        """
+        limit = max(2 * self._all_at_last_look, OBJECTS_LEFT_ALONE_MIN)
+        if self.left_alone >= limit:
+            self.left_alone = gc.get_freeze_count()
+        return self.left_alone >= limit
 
     def begin(self) -> None:
         """Examine the objects that are not frozen, and freeze the survivors."""

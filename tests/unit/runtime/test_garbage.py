@@ -79,10 +79,28 @@ def test_garbage_among_what_was_left_alone_goes_once_the_objects_have_doubled(
     gc.collect()
     assert seen() is not None
     # as if the last look had been at few enough objects that these double the number
-    survivors._all_at_last_look = (survivors.left_alone + CYCLES) // 2
+    survivors._all_at_last_look = (gc.get_freeze_count() + CYCLES) // 2
     alive = [Cycle() for _ in range(CYCLES)]
     gc.collect()
     assert seen() is not None
     gc.collect()
     assert seen() is None
     assert len(alive) > 0
+
+
+def test_objects_that_were_freed_since_they_were_frozen_do_not_count(
+    survivors: SurvivorsLeftAlone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "OBJECTS_LEFT_ALONE_MIN", 0)
+    survivors.begin()
+    old = Cycle()
+    gc.collect()
+    seen = weakref.ref(old)
+    del old
+    survivors._all_at_last_look = (gc.get_freeze_count() + CYCLES) // 2
+    for _ in range(3):
+        short_lived = [[number] for number in range(CYCLES)]
+        gc.collect()
+        del short_lived
+    gc.collect()
+    assert seen() is not None

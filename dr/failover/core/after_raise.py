@@ -63,6 +63,12 @@ class AfterTheRaise:
         # This run took no step: the site was active before it.
         if not self._ended:
             return refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
+        promoted = self._ended.get(Step.PROMOTE)
+        if promoted is not None and promoted.problem and not target.is_confirmed:
+            return refuse(
+                f"{target.site} is active in epoch {epoch}, but takes no writes yet ({promoted.problem}): "
+                "run the failover again to continue"
+            )
         return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
 
     def may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:

@@ -74,6 +74,7 @@ from dr.failover.core.refusals import (
     lag_refusal,
     raise_refusal,
     silence_refusal,
+    target_refusal,
 )
 from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse
 from dr.sites.core.evidence import Evidence, SiteEvidence
@@ -149,6 +150,12 @@ class FailoverPlaybook:
         ended = self._ended.get(Step.RAISE)
         return ended is not None and ended.stored is not None and ended.stored.active_site == self._to_site
 
+    @property
+    def _is_fence_unknown(self) -> bool:
+        """True if the source may have stored this run's fence, but its answer was lost."""
+        fence = self._ended.get(Step.FENCE)
+        return fence is not None and fence.stored is None
+
     def completion(self, evidence: Evidence) -> Completion:
         """Return how far the target lags behind the known state of the source."""
         # thousands of partitions are compared once for each look
@@ -220,7 +227,8 @@ class FailoverPlaybook:
     def decide(self, evidence: Evidence, now_ms: int) -> Decision:
         """The next step; changes nothing."""
         if evidence.target is None:
-            return refuse(f"site {self._to_site} does not answer: {evidence.target_problem}")
+            is_fenced = self.source.is_fence_proven or self._is_fence_unknown
+            return refuse(target_refusal(evidence, to_site=self._to_site, is_source_fenced=is_fenced))
         governing = evidence.governing
         if self._to_site not in (governing.source_site, governing.target_site):
             return refuse(
@@ -234,7 +242,10 @@ class FailoverPlaybook:
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
             return refuse(gave_back.reason + trouble)
         if failed := raise_refusal(self._ended.get(Step.RAISE), governing, evidence.target, to_site=self._to_site):
-            return refuse(failed)
+            # The target has the old epoch, so the writes can be given back there, whether the raise
+            # was refused or is still on its way.
+            is_open = governing.active_site != self._to_site and governing.epoch == evidence.target.record.epoch
+            return self._give_back_or_refuse(governing, failed, now_ms) if is_open else refuse(failed)
         if self._policy.is_abort:
             return self._abort(evidence, governing, now_ms)
         if governing.active_site == self._to_site:
@@ -344,8 +355,8 @@ class FailoverPlaybook:
         return divergence_refusal(found, to_site=self._to_site, source_site=source_site)
 
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
-        # either one is enough: brokers may enforce a fence that the record does not show
+        # one is enough: brokers may enforce a fence that the record does not show
         is_fenced = governing.phase == LinkPhase.FENCED or self.source.is_fence_proven
-        if not is_fenced:
+        if not (is_fenced or self._is_fence_unknown):
             return refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))

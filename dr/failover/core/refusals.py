@@ -26,6 +26,19 @@ def deposed_refusal(source: SiteEvidence | None, *, to_site: str) -> str:
     return f"{source.deposed[0]}; promoting {to_site} would make two sites active"
 
 
+def target_refusal(evidence: Evidence, *, to_site: str, is_source_fenced: bool) -> str:
+    """Refuse while the target does not answer. Without it a fence cannot be given back: another run
+    may have raised the epoch there.
+    """
+    silent = f"site {to_site} does not answer: {evidence.target_problem}"
+    if not is_source_fenced:
+        return silent
+    return (
+        f"{silent}; the other site takes no writes until {to_site} answers: then run the failover again, or give "
+        f"the writes back (antipode failovers abort {evidence.link})"
+    )
+
+
 def silence_refusal(evidence: Evidence, policy: FailoverPolicy, *, is_fence_proven: bool) -> str:
     """Refuse to abandon a source that does not answer this machine: it may run, and take writes
     that would be lost.
@@ -56,7 +69,7 @@ def raise_refusal(ended: StepEnded | None, governing: LinkRecord, target: SiteEv
     if ended is None or (governing.active_site == to_site and not supersedes(governing, target.record)):
         return ""
     if ended.stored is None:
-        return f"the epoch could not be raised at {to_site} ({ended.problem}); run the failover again to continue"
+        return f"the epoch could not be raised at {to_site} ({ended.problem}); run the failover again"
     return (
         f"another operator moved link {governing.name} to epoch {governing.epoch} with {governing.active_site} active "
         "meanwhile; look at it and run again"

@@ -9,6 +9,7 @@ import itertools
 import pytest
 
 from dr.failover.core.steps import FailoverPolicy, Step
+from dr.sites.core.fencing import fenced
 from tests.unit.dr.core.link_model import KEY, Operator
 from tests.unit.dr.failover.core.failover_links import assert_promoted, link_with_records
 
@@ -127,3 +128,59 @@ def test_ends_observed_under_a_removed_fence_are_not_trusted() -> None:
     lost = link.b.accounts[3].partitions[0]
     assert not lost.is_source_end_exact
     assert link.b.is_writable()
+
+
+def test_f_d_a_fence_whose_answer_was_lost_does_not_outlive_the_refusal() -> None:
+    """The source has stored the fence, and answers nobody from then on."""
+    link = link_with_records(written=6, mirrored=6)
+    operator = Operator(link, policy=FailoverPolicy(is_old_site_down=False))
+    for step in operator.steps():
+        if step is Step.FENCE:
+            link.a.adopt(fenced(link.a.record, now_ms=link.now_ms))
+            link.a.is_up = False
+    assert operator.outcome is not None
+    assert "nothing proves that it is down" in operator.outcome.reason
+    link.a.is_up = True
+    link.a.adopt(link.b.record)
+    link.a.confirmed_epoch = link.a.record.epoch
+    assert link.a.write("goes on")
+    assert not link.b.write("not active")
+
+
+def test_f_d_a_raise_that_the_target_refuses_gives_the_fence_back() -> None:
+    """Under a lease the target's agent asks the arbiter again before it stores the epoch."""
+    link = link_with_records(written=6, mirrored=6)
+    operator = Operator(link)
+    for step in operator.steps():
+        link.b.raise_problem = "the arbiter does not answer" if step is Step.RAISE else ""
+    assert operator.outcome is not None
+    assert operator.outcome.step is Step.REFUSE
+    assert "the arbiter does not answer" in operator.outcome.reason
+    assert link.a.write("goes on")
+    assert not link.b.write("not active")
+
+
+def test_a_site_that_could_not_be_confirmed_is_not_reported_as_active() -> None:
+    link = link_with_records(written=6, mirrored=6)
+    link.a.is_up = False
+    link.b.confirm_problem = "broker 2 has no permit: the arbiter does not answer"
+    operator = Operator(link)
+    assert operator.run().step is Step.REFUSE
+    assert operator.outcome is not None
+    assert "takes no writes yet" in operator.outcome.reason
+    assert link.b.confirm_problem in operator.outcome.reason
+    link.b.confirm_problem = ""
+    assert Operator(link).run().step is Step.DONE
+    assert link.b.write("after")
+
+
+def test_a_target_that_goes_silent_under_a_fence_is_named_with_what_gives_the_writes_back() -> None:
+    link = link_with_records(written=6, mirrored=6)
+    operator = Operator(link)
+    for step in operator.steps():
+        if step is Step.DRAIN:
+            link.b.is_up = False
+    assert operator.outcome is not None
+    assert not link.a.write("stopped")
+    assert "site b does not answer: no answer; the other site takes no writes" in operator.outcome.reason
+    assert "antipode failovers abort a-b" in operator.outcome.reason

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from dr.failover.core.completion import leaderless_sentence
+from dr.failover.core.refusals import UNTRUNCATED
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey
 from dr.failover.marker_scan import survey_transactions
 from dr.sites.core.evidence import SiteEvidence
@@ -101,6 +103,8 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
     transactions, and the problems in a sentence, empty if there is none. Raises
     OperationalFailure.
     """
+    if problem := _unanswered(evidence):
+        return TornSurvey(), problem
     offsets, found = await planned_ends(
         client, evidence, kept_before_ms=record.kept_before_ms, is_cut_consistent=record.is_cut_consistent
     )
@@ -114,6 +118,18 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
         raise OperationalFailure(f"site {evidence.site}: {error}") from error
     more = f" (and {len(problems) - PROBLEMS_NAMED_MAX} more)" if len(problems) > PROBLEMS_NAMED_MAX else ""
     return found, "; ".join(problems[:PROBLEMS_NAMED_MAX]) + more
+
+
+def _unanswered(evidence: SiteEvidence) -> str:
+    """The parts of the site that cannot be changed now, in a sentence. Nothing looks at them again
+    after the account.
+    """
+    assert evidence.groups is not None
+    if problem := leaderless_sentence(evidence, consequence=UNTRUNCATED):
+        return problem
+    if evidence.groups.problems:
+        return f"groups cannot be moved back: {'; '.join(evidence.groups.problems)}"
+    return ""
 
 
 async def _truncate_at_leaders(

@@ -100,12 +100,12 @@ def absent(evidence: Evidence, known: KnownSource) -> str:
     return f"{len(missing)} partitions are not here yet ({names})" if missing else ""
 
 
-def leaderless_sentence(site: SiteEvidence) -> str:
+def leaderless_sentence(site: SiteEvidence, *, consequence: str = "their records cannot be copied") -> str:
     """The partitions without a leader, in a sentence; empty when every partition has one."""
     if not site.leaderless:
         return ""
     names = ", ".join(map(str, sorted(site.leaderless)[:NAMED_IN_A_REASON_MAX]))
-    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): their records cannot be copied"
+    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): {consequence}"
 
 
 def _leaderless(evidence: Evidence, known: KnownSource) -> str:

@@ -75,6 +75,7 @@ from dr.failover.core.refusals import (
     raise_refusal,
     silence_refusal,
     target_refusal,
+    truncation_refusal,
 )
 from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse
 from dr.sites.core.evidence import Evidence, SiteEvidence
@@ -331,10 +332,11 @@ class FailoverPlaybook:
 
     def _refusal_of(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> str:
         """The reason why the epoch must not be raised now; empty when it may be raised."""
-        if refusal := fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
+        refusal = fence_refusal(evidence, self._policy, fence_problem=self._fence_problem) or truncation_refusal(
+            target, self._policy
+        )
+        if refusal or self._policy.accepts_data_loss:
             return refusal
-        if self._policy.accepts_data_loss:
-            return ""
         allowed = self._policy.lag_records_max
         # Without a limit a source that answers is drained to its end, and any lag of a lost one is
         # accepted.

@@ -4,12 +4,14 @@ a sentence for the operator, empty for no refusal. Pure; caller: `playbook.py`.
 
 from __future__ import annotations
 
+from dr.failover.core.completion import leaderless_sentence
 from dr.failover.core.steps import NAMED_IN_A_REASON_MAX, FailoverPolicy, StepEnded
 from dr.sites.core.divergence import Differences
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import supersedes
 
+UNTRUNCATED = "their logs cannot be truncated"
 SEEN_LATELY_MS = 60_000
 """A refusal names the last contact of the target's agents with the source if it is at most this old
 (ms).
@@ -131,6 +133,15 @@ def lag_refusal(target: SiteEvidence, *, remaining_records: int, allowed: int | 
         f"{stopped_for}; "
         f"repair the link, allow more, or accept data loss{named_unprotected(target)}"
     )
+
+
+def truncation_refusal(target: SiteEvidence, policy: FailoverPolicy) -> str:
+    """Refuse to raise an epoch in which logs must be truncated that no broker leads: the target
+    would take no writes.
+    """
+    if not (policy.kept_before_ms or policy.is_cut_consistent):
+        return ""
+    return leaderless_sentence(target, consequence=UNTRUNCATED)
 
 
 def lack_refusal(problem: str) -> str:

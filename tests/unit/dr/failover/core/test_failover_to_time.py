@@ -138,3 +138,16 @@ def test_the_next_epoch_has_no_time() -> None:
     assert returned.run().step is Step.DONE
     assert not any(line.startswith("truncate") for line in returned.story)
     assert link.a.record.kept_before_ms == 0
+
+
+def test_no_epoch_is_raised_in_which_a_log_without_a_leader_would_keep_its_records() -> None:
+    link = link_to_undo()
+    link.a.is_up = False
+    link.b.leaderless.add(KEY)
+    refused = Operator(link, policy=TO_TIME).run()
+    assert refused.step is Step.REFUSE
+    assert "1 partitions have no leader at b (flights-0): their logs cannot be truncated" in refused.reason
+    assert link.b.record.epoch == 1
+    link.b.leaderless.clear()
+    assert Operator(link, policy=TO_TIME).run().step is Step.DONE
+    assert len(link.b.partitions[KEY].log) == KEPT

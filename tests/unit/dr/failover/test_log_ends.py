@@ -1,0 +1,89 @@
+"""A failover to a time changes no log while a part of the site does not answer: the records of that
+part would stay, and nothing would look for them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from dr.failover.log_ends import truncate_logs
+from dr.sites.core.evidence import GroupPartition, SiteEvidence, SiteGroups
+from dr.sites.core.positions import PartitionPosition
+from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import PartitionKey, TopicPartition
+
+LED, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+PLACE = GroupPartition("board", *LED)
+RECORD = LinkRecord(
+    name="a-b", source_site="a", target_site="b", epoch=2, active_site="b", kept_before_ms=700, leader_epoch_floor=8
+)
+EVIDENCE = SiteEvidence(
+    site="b",
+    seen_at_ms=1_000,
+    record=RECORD,
+    partitions={
+        LED: PartitionPosition(
+            leader_epoch=8, last_log_epoch=1, log_start_offset=0, log_end_offset=20, is_writable=False
+        )
+    },
+    groups=SiteGroups(offsets={PLACE: 25}),
+)
+
+
+class Site:
+    """A client of a site whose logs have no record of the time or later."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[PartitionKey, CommittedOffset]] = {}
+
+    async def metadata(self, topics: Iterable[str]) -> None:
+        pass
+
+    async def offsets_at(self, keys: Iterable[PartitionKey], at_ms: int, *, replica_id: int) -> dict[PartitionKey, int]:
+        return dict.fromkeys(keys, -1)
+
+    async def mirror_offset_commit(
+        self, group: str, offsets: dict[PartitionKey, CommittedOffset], **_: Any
+    ) -> dict[PartitionKey, int]:
+        self.committed[group] = offsets
+        return dict.fromkeys(offsets, 0)
+
+
+async def truncated(evidence: SiteEvidence) -> tuple[Site, str]:
+    """The site after a truncation, and its problem."""
+    site = Site()
+    _, problem = await truncate_logs(cast(KafkaClient, site), RECORD, evidence)
+    return site, problem
+
+
+async def test_groups_go_back_to_the_ends_of_the_logs() -> None:
+    site, problem = await truncated(EVIDENCE)
+    assert not problem
+    assert site.committed == {"board": {LED: CommittedOffset(20)}}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "named"),
+    [
+        pytest.param(
+            replace(EVIDENCE, leaderless=frozenset({OTHER})),
+            "1 partitions have no leader at b (flights-1)",
+            id="a partition without a leader may have records that must go",
+        ),
+        pytest.param(
+            replace(EVIDENCE, groups=SiteGroups(problems=("broker 2: DEADLINE_EXCEEDED",))),
+            "broker 2: DEADLINE_EXCEEDED",
+            id="a coordinator that does not answer may have groups that must go back",
+        ),
+    ],
+)
+async def test_a_part_of_the_site_that_does_not_answer_is_a_problem(evidence: SiteEvidence, named: str) -> None:
+    site, problem = await truncated(evidence)
+    assert named in problem
+    assert not site.committed

@@ -172,7 +172,7 @@ class LeaseKeeper:
     async def _turn(self, record: LinkRecord) -> None:
         """Take the link's next step: obtain a permit, or release it."""
         # The turn works with one reading of the record. If the record changes meanwhile, the
-        # version checks at the arbiter fail.
+        # version checks at the arbiter fail, or a renewal that succeeded before gives no permit.
         kept, holder = self._of(record.name), self._doors.own_holder()
         if holder is None:
             kept.problem = "the broker is not registered at its site"

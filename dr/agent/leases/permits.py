@@ -28,7 +28,13 @@ class Permits:
     async def grant(
         self, kept: KeptLease, record: LinkRecord, *, asked_at_ms: float, lease_ms: int, giver: str
     ) -> None:
-        """Give the broker a permit that counts from the time of the request. Raises AioRpcError."""
+        """Give the broker a permit that counts from the time of the request, unless the site has
+        released the link since. Raises AioRpcError.
+        """
+        # A concurrent turn has withdrawn the permit and the holder then, so the other site may open
+        # its epoch; the broker may have an older record of the link and would accept the permit.
+        if not self._is_in_force(record):
+            return
         # The shorter lease counts: an operator may just have changed one of the two records.
         until_ms = permit_until_ms(asked_at_ms=asked_at_ms, lease_ms=min(lease_ms, record.lease_ms))
         mark = SyncMark.OUT_OF_SYNC if kept.is_out_of_sync else SyncMark.SYNC_MARK_UNCHANGED
@@ -45,6 +51,12 @@ class Permits:
         kept.problem, kept.is_awaited, kept.is_released = "", False, False
         if not had_permit or former != giver:
             self._state_change.info("permit granted", link=record.name, epoch=record.epoch, by=giver)
+
+    def _is_in_force(self, record: LinkRecord) -> bool:
+        """True if the site still has this record of the link, apart from its policies."""
+        known = self._doors.cache.facts.links.get(record.name)
+        role = (record.epoch, record.active_site, record.phase)
+        return known is not None and (known.epoch, known.active_site, known.phase) == role
 
     async def withdraw(self, kept: KeptLease, record: LinkRecord) -> None:
         """Withdraw the broker's permit: it acknowledges nothing afterwards. Raises AioRpcError."""

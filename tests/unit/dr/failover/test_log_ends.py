@@ -58,7 +58,7 @@ class Site:
 async def truncated(evidence: SiteEvidence) -> tuple[Site, str]:
     """The site after a truncation, and its problem."""
     site = Site()
-    _, problem = await truncate_logs(cast(KafkaClient, site), RECORD, evidence)
+    _, problem = await truncate_logs(cast("KafkaClient", site), RECORD, evidence)
     return site, problem
 
 

@@ -34,8 +34,8 @@ RECORD = LinkRecord(
 
 
 class Site:
-    """Site a with one broker, and the arbiter: the doors of the keeper under test. `answer_renewals`
-    lets the arbiter's answers arrive.
+    """Site a with one broker, and the arbiter: the doors of the keeper under test.
+    `answer_renewals` lets the arbiter's answers arrive.
     """
 
     def __init__(self) -> None:

@@ -87,20 +87,26 @@ class KafkaFetch:
     ) -> Sequence[FetchAnswer]:
         """One fetch; the answer leaves out partitions that have not changed.
 
-        An empty answer due to a quota is no answer: the fetch is repeated after the broker's
-        throttle time.
+        Two responses are no answer, because the broker has read nothing: an empty one due to a
+        quota, after which the fetch is repeated after the broker's throttle time, and one that
+        ends the session, after which it is repeated in another session.
         """
+        has_session_ended = False
         while True:
             response = await self._exchange(node_id, self._request(parts, changed), is_brief=is_brief)
             try:
                 answers = self._session.answered(response)
             except BrokerError as error:
-                raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
-            # an empty response under a quota does not mean that the source has no records
-            if not is_throttled_away(response):
+                raise self._failed(node_id, response) from error
+            if is_throttled_away(response):
+                changed = ()
+                await asyncio.sleep(response.throttle_time_ms / 1000)
+            elif not response.error_code:
                 break
-            changed = ()
-            await asyncio.sleep(response.throttle_time_ms / 1000)
+            elif has_session_ended:
+                raise self._failed(node_id, response)
+            else:
+                has_session_ended, changed = True, None
         if self._record_filter is None:
             return [_answer(name, partition) for name, partition in answers]
         return [await self._record_filter.sift(name, partition) for name, partition in answers]
@@ -114,6 +120,9 @@ class KafkaFetch:
             # the broker may have handled the request, so the session's epoch is unknown (KIP-227)
             self._session.reset()
             raise
+
+    def _failed(self, node_id: int, response: FetchResponse) -> Unreachable:
+        return Unreachable(f"source broker {node_id} answers {error_code(response.error_code).name} to a fetch")
 
     def _request(self, parts: FetchParts, changed: Collection[TopicPartition] | None) -> FetchRequest:
         """Build the request; of thousands of partitions, only the changed ones are looked at."""

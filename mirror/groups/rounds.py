@@ -32,13 +32,12 @@ class RoundProblem:
 
 
 async def repeat(
-    do_round: Callable[[], Awaitable[None]], problem: RoundProblem, *, pause: Callable[[], Awaitable[None]]
+    do_round: Callable[[], Awaitable[str | None]], problem: RoundProblem, *, pause: Callable[[], Awaitable[None]]
 ) -> None:
-    """Do a round after each pause until cancelled."""
+    """Do a round after each pause until cancelled. A round may return the problem that it met."""
     while True:
         try:
-            await do_round()
-            problem.note("")
+            problem.note(await do_round() or "")
         except Unreachable as error:
             problem.note(str(error))
         await pause()

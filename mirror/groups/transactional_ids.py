@@ -52,14 +52,14 @@ class TransactionalIdSync:
         """Carry each interval until cancelled."""
         await repeat(self.round, self._problem, pause=partial(asyncio.sleep, self._interval_s))
 
-    async def round(self) -> None:
-        """Carry once. Raises Unreachable when a site does not answer; ids that were carried before
-        it failed stay carried.
+    async def round(self) -> str:
+        """Carry once; returns which ids the target refuses. Raises Unreachable when a site does not
+        answer; ids that were carried before it failed stay carried.
         """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
             self._forget()
-            return
+            return ""
         if link.epoch != self._link_epoch:  # The target may have been active in between, so everything is sent again.
             self._forget()
             self._link_epoch = link.epoch
@@ -68,16 +68,16 @@ class TransactionalIdSync:
             producers, is_all = await self._source.news()
             self._take(producers)
         sent: set[str] = set()
+        refused: set[str] = set()
         while batch := dict(
             islice(((name, it) for name, it in self._waiting.items() if name not in sent), REPORTED_AT_ONCE)
         ):
             sent |= batch.keys()
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
-            refused = self._note(batch, outcomes)
-            if refused:
-                self._problem.note(
-                    f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}"
-                )
+            refused |= self._note(batch, outcomes)
+        if not refused:
+            return ""
+        return f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}"
 
     def _take(self, news: Mapping[str, TransactionalProducer | None]) -> None:
         for name, producer in news.items():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 from kio.schema.errors import ErrorCode
+from structlog.testing import capture_logs
 
 from mirror.groups.transactional_ids import REPORTED_AT_ONCE, TransactionalIdSync
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import LinkView, stand
 from mirror.link.ports import ProducerUpdates, TransactionalProducer, Unreachable
 from mirror.sites.kafka_producers import KafkaProducersOfSource, producers_in
+from tests.support.eventually import eventually
 from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_records import TransactionValue, encode_transaction_key, encode_transaction_value
 from wire.client.client_errors import Unreachable as ClientUnreachable
@@ -106,6 +109,20 @@ async def test_refused_and_unanswered_reports_are_repeated() -> None:
     scene.target.is_up, scene.target.refusals = True, {}
     assert await scene.reported() == [{"one": FIRST}]
     assert await scene.reported() == []
+
+
+async def test_ids_that_stay_refused_are_logged_once() -> None:
+    scene = Scene()
+    scene.source.written.append({f"id-{number}": FIRST for number in range(REPORTED_AT_ONCE + 1)})
+    scene.target.refusals = dict.fromkeys(scene.source.written[0], ErrorCode.concurrent_transactions)
+    with capture_logs() as logged:
+        running = asyncio.create_task(scene.sync.run())
+        await eventually(lambda: len(scene.target.requests) > 6)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (line,) = logged
+    names = ", ".join(f"{name} (concurrent_transactions)" for name in ("id-0", "id-1", "id-10"))
+    assert line["reason"] == f"the target refuses {REPORTED_AT_ONCE + 1} transactional ids: {names}"
 
 
 async def test_a_target_that_was_active_in_between_gets_everything_anew() -> None:

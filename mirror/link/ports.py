@@ -133,7 +133,9 @@ class SitePort(Protocol):
         ...
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The configs that are set on the topics themselves; a topic that is gone is left out."""
+        """The configs that are set on the topics themselves; a topic that is gone, or whose configs
+        the site hides, is left out.
+        """
         ...
 
     async def log_ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -44,6 +44,8 @@ _ABSENCES = {
     ErrorCode.unknown_topic_or_partition: Absence.GONE,
     ErrorCode.topic_authorization_failed: Absence.HIDDEN,
 }
+
+_WITHOUT_CONFIGS: Final = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
 
 Result = TypeVar("Result")
 
@@ -104,8 +106,10 @@ class KafkaSite:
         return {name: _ABSENCES.get(found.get(name, ErrorCode.none), Absence.UNSURE) for name in names}
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The configs that are set on the topics themselves; a topic that is gone is left out."""
-        found = await reached(self._client.topic_configs(names))
+        """The configs that are set on the topics themselves; a topic that is gone, or whose configs
+        the site hides from the mirror, is left out.
+        """
+        found = await reached(self._client.topic_configs(names, left_out=_WITHOUT_CONFIGS))
         return {
             topic: {name: value for name, value in configs.items() if value is not None}
             for topic, configs in found.items()

@@ -6,7 +6,7 @@ source's (`wire/rules/access_digests.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mirror.flow.core.flow_effects import Side
 from mirror.link.core.link_roles import LinkRole
@@ -14,8 +14,14 @@ from mirror.link.core.topic_plan import Action, AlterConfigs
 from mirror.link.ports import SitePort, SourcePort
 from mirror.topics.asking import asking
 from runtime.clock import Clock
+from runtime.logs import get_logger
 from wire.rules.access_digests import TOPIC_CONFIGS, topic_configs_digest
 from wire.rules.sync_reports import CarriedAccess
+
+TOPICS_LOGGED: Final = 10
+"""Topics of each site that one line of the log names."""
+
+_log = get_logger("mirror.topics")
 
 
 class TopicConfigs(NamedTuple):
@@ -41,6 +47,8 @@ class ConfigComparison:
         self._carried_ms: float | None = None
         self._digest = ""
         self._was_draining = False
+        # The topics whose configs a site hides from the mirror, or that it has deleted meanwhile.
+        self._hidden: tuple[list[str], list[str]] = ([], [])
 
     @property
     def carried(self) -> CarriedAccess:
@@ -70,7 +78,17 @@ class ConfigComparison:
         ours = await asking(Side.SOURCE, lambda: self._source.configs(sorted(source))) if source else {}
         theirs = await asking(Side.TARGET, lambda: self._target.configs(both)) if both else {}
         self._compared_ms = began_ms
+        self._note_hidden(sorted(set(source) - ours.keys()), sorted(set(both) - theirs.keys()))
         return TopicConfigs(ours, theirs, began_ms, is_whole=True)
+
+    def _note_hidden(self, source: list[str], target: list[str]) -> None:
+        before, self._hidden = self._hidden, (source, target)
+        if self._hidden != before and (source or target):
+            _log.warning(
+                "configs of some topics are not compared: a site does not show them to the mirror",
+                source=source[:TOPICS_LOGGED],
+                target=target[:TOPICS_LOGGED],
+            )
 
     def note_actions(self, actions: Iterable[Action]) -> None:
         """The target gets these changes: until it has them, it has no configs in whole."""

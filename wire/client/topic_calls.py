@@ -3,7 +3,7 @@ broker, retried.
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -141,18 +141,24 @@ class TopicCalls(ClusterAccess):
         )
 
     async def topic_configs(
-        self, names: Sequence[str], *, is_set_only: bool = True
+        self,
+        names: Sequence[str],
+        *,
+        is_set_only: bool = True,
+        left_out: Collection[ErrorCode] = (ErrorCode.unknown_topic_or_partition,),
     ) -> dict[str, dict[str, str | None]]:
-        """Configs by topic: those set on the topic itself, or all. Topics that do not exist are
-        left out. Raises BrokerError.
+        """Configs by topic: those set on the topic itself, or all. Topics with an error of
+        `left_out`, by default those that do not exist, are left out. Raises BrokerError for others.
         """
         configs: dict[str, dict[str, str | None]] = {}
         for first in range(0, len(names), TOPICS_DESCRIBED_AT_ONCE):
             some = names[first : first + TOPICS_DESCRIBED_AT_ONCE]
-            configs |= await self._some_topic_configs(some, is_set_only=is_set_only)
+            configs |= await self._some_topic_configs(some, is_set_only=is_set_only, left_out=left_out)
         return configs
 
-    async def _some_topic_configs(self, names: Sequence[str], *, is_set_only: bool) -> dict[str, dict[str, str | None]]:
+    async def _some_topic_configs(
+        self, names: Sequence[str], *, is_set_only: bool, left_out: Collection[ErrorCode]
+    ) -> dict[str, dict[str, str | None]]:
         resources = [
             {"resource_type": RESOURCE_TOPIC, "resource_name": name, "configuration_keys": None} for name in names
         ]
@@ -162,8 +168,7 @@ class TopicCalls(ClusterAccess):
             response = await connection.call(DESCRIBE_CONFIGS, {"resources": resources})
             configs = {}
             for result in response.results:
-                # deleted between the list and the request
-                if result.error_code == ErrorCode.unknown_topic_or_partition:
+                if result.error_code in left_out:
                     continue
                 if result.error_code:
                     node = str(connection.address)

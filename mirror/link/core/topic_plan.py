@@ -39,7 +39,7 @@ links).
 
 class TopicView(Struct, frozen=True, kw_only=True):
     """A topic at one site; configs are the ones set on the topic, None when they are not known
-    (yet).
+    (yet), or when the site hides them.
     """
 
     topic_id: UUID
@@ -149,7 +149,9 @@ def plan(
     agreed: set[str] = set()
     for name, wanted in sorted(source.items()):
         actual = target.get(name)
-        if actual is None:
+        if actual is None and wanted.configs is None:
+            troubles[name] = _hidden_configs_trouble(name)
+        elif actual is None:
             configs = _carried(wanted.configs or {}, excluded_configs)
             actions.append(
                 CreateTopic(
@@ -222,6 +224,17 @@ def absence_trouble(
             return None
         case _:
             assert_never(absence)
+
+
+def _hidden_configs_trouble(name: str) -> Trouble:
+    """A topic without a copy, whose configs are not known: a copy without them could lose records
+    that the source keeps.
+    """
+    return Trouble(
+        Finding.HIDDEN,
+        f"the source hides the configs of topic {name} from the mirror (topic_authorization_failed), so it has no copy yet; the "
+        "topic is mirrored when the mirror's principal has DESCRIBE_CONFIGS on it at the source",
+    )
 
 
 def find_trouble(

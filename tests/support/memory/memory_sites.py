@@ -96,6 +96,7 @@ class MemorySite:
         # Topics that are not shown, and those that a list just lacks.
         self.hidden: set[str] = set()
         self.unlisted: set[str] = set()
+        self.hidden_configs: set[str] = set()
         # The daemons' reports on groups' offsets.
         self.words: list[SyncReport] = []
         self.commits: list[tuple[str, TopicPartition, int]] = []
@@ -154,7 +155,8 @@ class MemorySite:
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         self._check()
-        return {name: self.topic_configs.get(name, {}) for name in names if name in self.ids}
+        shown = [name for name in names if name in self.ids and name not in self.hidden_configs]
+        return {name: self.topic_configs.get(name, {}) for name in shown}
 
     async def log_ends(
         self, leaders: Mapping[TopicPartition, Leader]

@@ -11,9 +11,11 @@ from kio.schema.errors import ErrorCode
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import KafkaSite
 from runtime.addresses import HostPort
+from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.processes.ports import LOOPBACK
 from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
 from wire.client.connection import ConnectionOptions
+from wire.client.topic_calls import RESOURCE_TOPIC
 
 
 def site_with(monkeypatch: pytest.MonkeyPatch, **ids: UUID | None) -> KafkaSite:
@@ -47,3 +49,26 @@ async def test_topics_are_the_same_object_while_the_answer_is_the_same(monkeypat
     first = await site.topics()
     assert await site.topics() is first
     assert await site.topics() is not first
+
+
+async def test_a_topic_whose_configs_are_hidden_does_not_hide_those_of_others() -> None:
+    """The mirror's principal lacks DESCRIBE_CONFIGS on one topic."""
+
+    def described(request: Any, header: Any) -> dict[str, Any]:
+        return {"throttle_time": NO_TIME, "results": [result(asked.resource_name) for asked in request.resources]}
+
+    def result(name: str) -> dict[str, Any]:
+        return {
+            "error_code": ErrorCode.topic_authorization_failed if name == "hidden" else ErrorCode.none,
+            "error_message": None,
+            "resource_type": RESOURCE_TOPIC,
+            "resource_name": name,
+            "configs": [],
+        }
+
+    broker = ScriptedBroker()
+    broker.on(32, described)
+    async with broker:
+        site = KafkaSite([broker.address], ConnectionOptions(client_id="test"))
+        assert await site.configs(["hidden", "seen"]) == {"seen": {}}
+        await site.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from structlog.testing import capture_logs
+
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.topic_plan import AlterConfigs
 from mirror.topics.config_comparison import ConfigComparison
@@ -61,3 +63,17 @@ async def test_the_digest_is_that_of_the_source_as_it_was_carried() -> None:
     assert sites.digest == topic_configs_digest(sites.source.topic_configs)
     sites.comparison.forget()
     assert sites.comparison.carried == ({TOPIC_CONFIGS: ""}, None)
+
+
+async def test_topics_whose_configs_a_site_hides_are_logged_once() -> None:
+    sites = Sites()
+    sites.source.hidden_configs.add("orders")
+    with capture_logs() as logged:
+        for _ in range(2):
+            await sites.is_whole(MIRRORING)
+            sites.clock.advance(INTERVAL_MS)
+    (line,) = logged
+    assert (line["source"], line["target"]) == (["orders"], [])
+    sites.source.hidden_configs.clear()
+    await sites.is_whole(MIRRORING)
+    assert sites.digest == topic_configs_digest(sites.source.topic_configs)

@@ -192,3 +192,22 @@ def test_a_target_that_does_not_return_configs_is_asked_less_often() -> None:
         assert world.is_equal()
     finally:
         loop.end()
+
+
+async def test_a_topic_whose_configs_the_source_hides_waits_and_the_others_are_mirrored() -> None:
+    world = world_with(partitions=1)
+    world.source.add("hidden", 1, number=2)
+    world.source.produce("hidden", 0)
+    world.source.topic_configs["hidden"] = {"cleanup.policy": "compact"}
+    world.source.hidden_configs.add("hidden")
+    key = TopicPartition("hidden", 0)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: key in mirror.board and TopicPartition("orders", 0) in mirror.board)
+        row = mirror.board.row(key)
+        assert row.facts.state is FlowState.SOURCE_UNAVAILABLE
+        assert "DESCRIBE_CONFIGS" in row.facts.reason
+        assert "hidden" not in world.target.ids
+        world.source.hidden_configs.clear()
+        await eventually(world.is_equal)
+        assert world.target.topic_configs["hidden"]["cleanup.policy"] == "compact"
+        await eventually(lambda: row.facts.state is FlowState.MIRRORING)

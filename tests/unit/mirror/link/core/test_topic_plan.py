@@ -46,6 +46,14 @@ def test_unknown_configs_are_not_changed() -> None:
     assert plan({"t": view(configs={"a": "1"})}, {"t": view()}).actions == ()
 
 
+def test_a_topic_whose_configs_are_hidden_is_not_created_without_them() -> None:
+    """A compacted topic must not get a copy that deletes old records."""
+    wanted = plan({"hidden": view(), "seen": view(configs={})}, {})
+    assert [action.name for action in wanted.actions] == ["seen"]
+    assert wanted.troubles["hidden"].finding is Finding.HIDDEN
+    assert "DESCRIBE_CONFIGS" in wanted.troubles["hidden"].reason
+
+
 ACTIONS = st.one_of(
     st.builds(
         CreateTopic, name=st.text(), topic_id=st.uuids(), partition_count=st.integers(1, 3_000), configs=st.just({})
@@ -69,7 +77,7 @@ def test_requests_have_all_actions_in_order_within_the_bounds(actions: list[Acti
 
 
 def test_many_small_topics_make_few_requests_and_none_makes_none() -> None:
-    topics = {f"t{number}": view(4) for number in range(1_000)}
+    topics = {f"t{number}": view(4, {}) for number in range(1_000)}
     assert [len(request) for request in requests_of(plan(topics, {}).actions)] == [100] * 10
     assert not list(requests_of(()))
 

@@ -5,6 +5,7 @@ provides the nonce.
 
 import base64
 import hmac
+import re
 from typing import Final
 
 from wire.rules.scram import ITERATIONS_MIN, hashed, salted_password, signed
@@ -13,6 +14,7 @@ ITERATIONS_MAX: Final = 1_000_000
 """Upper bound of iterations: above it a broker would keep our event loop busy for seconds."""
 
 _NO_CHANNEL_BINDING: Final = "n,,"
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class ScramRefused(Exception):
@@ -45,8 +47,10 @@ class ScramClient:
         nonce, iterations = attributes.get("r", ""), attributes.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise ScramRefused("the broker's nonce does not continue ours")
-        if not iterations.isdigit() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
-            raise ScramRefused(f"{iterations!r} iterations: accepted are {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        # int() fails on thousands of digits, and on some that isdigit() takes
+        is_number = _NUMBER.fullmatch(iterations) is not None
+        if not is_number or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+            raise ScramRefused(f"{iterations[:20]!r} iterations: accepted are {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         salt = _decoded(attributes.get("s", ""))
         salted = salted_password(self._mechanism, self._password, salt, int(iterations))
         client_key = self._signed(salted, b"Client Key")

@@ -35,6 +35,8 @@ def test_commas_and_equals_signs_of_a_name_are_escaped() -> None:
         b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         SERVER_FIRST.replace(b"i=4096", b"i=1"),
         SERVER_FIRST.replace(b"i=4096", b"i=999999999"),
+        SERVER_FIRST.replace(b"i=4096", b"i=" + b"9" * 5000),
+        SERVER_FIRST.replace(b"i=4096", "i=4096²".encode()),
         SERVER_FIRST.replace(b"s=W22", b"s=\xff"),
         SERVER_FIRST.replace(b"s=W22", b"s=!!!"),
         b"",

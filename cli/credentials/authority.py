@@ -115,7 +115,7 @@ def write_file(path: Path, text: str, *, mode: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="ascii") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

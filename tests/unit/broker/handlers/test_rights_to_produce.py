@@ -17,7 +17,7 @@ TRANSACTIONAL = 0x10
 
 
 def refusals(*records: bytes | None, transactional_id: str | None = None) -> list[int]:
-    """The errors for a client that may write to every topic, and use the transactional id `mine`."""
+    """The errors for a client that may use the transactional id `mine` and write to every topic."""
     authorizer = SimpleNamespace(
         may=lambda _, check: check.resource_type is ResourceType.TRANSACTIONAL_ID and check.name == "mine",
         denied=lambda _context, _checks: set(),

@@ -22,8 +22,10 @@ from broker.authentication.refusal_log import RefusalLog
 from runtime.clock import Clock
 from wire.rules.principals import USER, Principal
 
-MESSAGE_BYTES_MAX: Final = 512 * 1024
-"""Kafka's `sasl.server.max.receive.size`."""
+MESSAGE_BYTES_MAX: Final = 64 * 1024 - 4
+"""An eighth of Kafka's `sasl.server.max.receive.size`: a frame that takes no part of the memory for
+large requests (`broker/network/frame_receiver.py`), so that unknown clients use up none of it.
+"""
 _HEADER_BYTES: Final = 8
 _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
@@ -99,8 +101,6 @@ class SaslSession:
         """The minimum and maximum size of the next frame."""
         if self._login.is_raw:
             return 0, MESSAGE_BYTES_MAX
-        # before the login a frame is small: an unknown client must not claim the memory of a large
-        # request
         return _HEADER_BYTES, MESSAGE_BYTES_MAX if self._login.login is None else self._frame_bytes_max
 
     def admits(self, frame: memoryview) -> bool:

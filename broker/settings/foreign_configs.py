@@ -84,7 +84,7 @@ _WITHOUT_EFFECT: Final = {
     "sasl.oauthbearer.scope": _CHECKS_ONLY,
     "sasl.oauthbearer.token.endpoint.url": _CHECKS_ONLY,
     "sasl.login.class": _NO_PLUGINS,
-    "sasl.server.max.receive.size": "messages of a login have at most 524288 bytes",
+    "sasl.server.max.receive.size": "messages of a login have at most 65532 bytes",
     "password.encoder.secret": "no passwords are stored",
     "zookeeper.clientCnxnSocket": _NO_PLUGINS,
     "early.start.listeners": _ZOOKEEPER,

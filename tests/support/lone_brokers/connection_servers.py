@@ -58,8 +58,8 @@ class Held:
 
 @asynccontextmanager
 async def connection_servers() -> AsyncIterator[Starter]:
-    """Starts servers for a handler, with other limits where given, or another clock, rates or
-    memory; the server and its port.
+    """Starts servers for a handler, with other limits where given, or another clock, rates, memory
+    or entrance; the server and its port.
     """
     servers = []
 
@@ -67,9 +67,9 @@ async def connection_servers() -> AsyncIterator[Starter]:
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
         rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
         exempt = limits.pop("exempt_listener", "")
-        clock = limits.pop("clock", SystemClock())
+        clock, entrance = limits.pop("clock", SystemClock()), limits.pop("entrance", None)
         server = ConnectionServer(handler, replace(LIMITS, **limits), memory, clock, rates, exempt_listener=exempt)
-        port = server.listen("CLIENT", "127.0.0.1", 0)
+        port = server.listen("CLIENT", "127.0.0.1", 0, entrance)
         if exempt:
             server.listen(exempt, "127.0.0.1", 0)
         server.start_accepting()

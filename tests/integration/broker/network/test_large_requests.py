@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 
 import pytest
 
+from broker.authentication.entrances import Entrances
+from broker.authentication.listener_security import read_listener_security
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, framed
 
@@ -63,3 +66,25 @@ async def test_requests_of_all_sizes_are_answered_however_they_come(start: Start
 
     await asyncio.gather(*(exchange() for _ in range(4)))
     assert server.memory.used_bytes == 0
+
+
+async def test_clients_that_have_not_logged_in_hold_nothing_that_requests_of_others_wait_for(start: Starter) -> None:
+    """Clients without a password would keep those with one from producing large requests."""
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": 'PlainLoginModule required user_alice="secret";',
+    }
+    entrances = Entrances(read_listener_security(properties, {"CLIENT": "SASL_PLAINTEXT"}))
+    server, port = start(Held(), entrance=entrances.by_listener["CLIENT"])
+
+    async def is_refused(size: int) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(struct.pack(">i", size) + bytes(500))
+        await eventually(lambda: any(one.progress_bytes for one in server.connections) or reader.at_eof())
+        assert server.memory.used_bytes == 0
+        was_closed = reader.at_eof()
+        writer.close()
+        await eventually(lambda: not server.connections)
+        return was_closed
+
+    assert [await is_refused(size) for size in (1000, 60_000, 70_000, 500_000)] == [False, False, True, True]

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts_topic=given.counts_topic,
     )
     try:
+        request.check(request.sites)
         audit = Audit(session("antipode audit", is_local=False), request, lambda text: print(text, file=sys.stderr))
         if given.once:
             audit.run_until_end()

@@ -90,6 +90,8 @@ def run(
             trigger_ms=trigger_ms,
             options={site: {"antipode.site": site} for site in sites},
         )
+        # before the settings are kept: the state would fix a topic that is not there
+        request.check({site: servers for site, servers in sites.items() if site not in away})
         request.keep_settings()
         with lazy_session("antipode audit", cores) as session:
             audit = Audit(session(), request, report_progress)

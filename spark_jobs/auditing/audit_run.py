@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from runtime.process import OperationalFailure
 from spark_jobs.auditing.core.counts import Count, PublishedCount, published_count
 from spark_jobs.auditing.count_store import AuditStore
 from spark_jobs.connector.topic_frames import TopicSource, stream_of
+from spark_jobs.logs.survey import topic_names
 from spark_jobs.session import Progress
 from spark_jobs.streaming import run_queries
 
@@ -54,6 +55,31 @@ class AuditRequest:
         state was created with other values.
         """
         AuditStore(self.state).settings(window_ms=self.window_ms, counts_topic=self.counts_topic)
+
+    def check(self, sites: Mapping[str, str]) -> None:
+        """Raise OperationalFailure for an expression that is none, for a topic of counts that none of
+        these sites has, or if there is one to ask for and no site answers.
+        """
+        try:
+            re.compile(self.topics)
+        except re.error as error:
+            raise OperationalFailure(f"--topics {self.topics!r}: {error}; accepted: a regular expression") from error
+        asked, failures = [], []
+        for site, servers in sites.items() if self.counts_topic else ():
+            try:
+                if self.counts_topic in topic_names(servers):
+                    return
+                asked.append(site)
+            except OperationalFailure as failure:
+                failures.append(failure)
+        if asked:
+            raise OperationalFailure(
+                f"--counts-topic {self.counts_topic!r}: not at {'site' if len(asked) == 1 else 'sites'} "
+                f"{', '.join(asked)}, or this user may not describe it; accepted: a topic that exists there, as "
+                "`antipode topics list` shows them"
+            )
+        if failures:
+            raise failures[0]
 
 
 @dataclass(slots=True)

@@ -72,13 +72,50 @@ def test_a_pipeline_that_takes_its_brokers_from_a_file_asks_those(tmp_path: Path
     assert f"no broker at {other} answers" in output
 
 
-def test_an_audit_names_both_sites_when_none_answers(tmp_path: Path, dead: str) -> None:
-    file, other = tmp_path / "environment.json", f"{LOOPBACK}:{free_port()}"
-    sites = {name: {"bootstrap_servers": at, "grpc": [at], "processes": []} for name, at in (("a", dead), ("b", other))}
+def environment_of(directory: Path, **addresses: str) -> str:
+    """An environment file of two sites and their link."""
+    file = directory / "environment.json"
+    sites = {name: {"bootstrap_servers": at, "grpc": [at], "processes": []} for name, at in addresses.items()}
     file.write_text(json.dumps({"sites": sites, "links": [{"name": "a-b", "source": "a", "target": "b"}]}))
-    output = refused("audit", "run", "a-b", "--environment", str(file), "--state", str(tmp_path / "state"))
+    return str(file)
+
+
+def test_an_audit_names_both_sites_when_none_answers(tmp_path: Path, dead: str) -> None:
+    other = f"{LOOPBACK}:{free_port()}"
+    file = environment_of(tmp_path, a=dead, b=other)
+    output = refused("audit", "run", "a-b", "--environment", file, "--state", str(tmp_path / "state"))
     for site, address in (("a", dead), ("b", other)):
         assert f"site {site}: no broker at {address} answers" in output
+
+
+@pytest.mark.parametrize("away", [{}, {"b": "site b: no broker answers."}])
+def test_an_audit_refuses_a_topic_of_counts_that_no_site_has_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: dict[str, str]
+) -> None:
+    async def problems(_: object) -> dict[str, str]:
+        return away
+
+    asked: list[str] = []
+
+    def names(servers: str) -> list[str]:
+        asked.append(servers)
+        return ["counts", "orders"]
+
+    monkeypatch.setattr("cli.spark.audit.problems_of_sites", problems)
+    monkeypatch.setattr("spark_jobs.auditing.audit_run.topic_names", names)
+    state = tmp_path / "state"
+    given = ("--environment", environment_of(tmp_path, a="a:1", b="b:1"), "--state", str(state))
+    output = refused("audit", "run", "a-b", *given, "--counts-topic", "count")
+    places = "site a" if away else "sites a, b"
+    assert f"--counts-topic 'count': not at {places}, or this user may not describe it; accepted: " in output
+    assert asked == ["a:1"] + ["b:1"] * (not away)
+    assert not state.exists()
+    AuditRequest(sites={}, state=state, topics=".*", counts_topic="counts").check({"a": "a:1"})
+
+
+def test_an_audit_refuses_an_expression_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(OperationalFailure, match=r"--topics '\[': .*; accepted: a regular expression"):
+        AuditRequest(sites={}, state=tmp_path, topics="[").check({})
 
 
 @pytest.mark.parametrize(

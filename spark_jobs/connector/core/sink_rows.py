@@ -55,7 +55,7 @@ def check_columns(types: dict[str, str], *, has_topic_option: bool) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Columns of equal length. `topics` and `headers` are None if the query has no such column. A
-    null topic means the option's topic; a null partition is chosen by the key.
+    null partition is chosen by the key.
     """
 
     keys: pa.BinaryArray
@@ -109,18 +109,21 @@ def joined(batches: Iterable[Rows]) -> Iterator[Rows]:
 
 
 def topics_of(rows: Rows, topic_option: str) -> list[str]:
-    """The topics that the rows go to. InvalidRows for a row without one."""
-    if rows.topics is None:
+    """The topics that the rows go to: the option's, as in the Kafka connector, whatever column topic
+    says. InvalidRows for a row without one.
+    """
+    if topic_option:
         return [topic_option]
-    found = [name or topic_option for name in pc.unique(rows.topics).to_pylist()]
+    found = [] if rows.topics is None else pc.unique(rows.topics).to_pylist()
     if not all(found):
         raise InvalidRows("column topic is null; accepted: a topic in each row, or the option topic")
-    return sorted(set(found))
+    return sorted(found)
 
 
 class Divider:
     """Divides rows among partitions. `task` decides where records without a key begin, so that
-    tasks do not all write to the same partition; `topic_option` is the topic of rows without one.
+    tasks do not all write to the same partition; `topic_option` is the topic of all rows, "" if
+    each row names its own.
     """
 
     def __init__(self, task: int, topic_option: str) -> None:
@@ -141,12 +144,11 @@ class Divider:
                     yield (topic, partition), rows.taken(pa.array(part))
 
     def _by_topic(self, rows: Rows) -> Iterator[tuple[str, Numbers]]:
-        if rows.topics is None:
+        if self._topic_option:
             yield self._topic_option, np.ones(len(rows), bool)
             return
-        named = pc.if_else(pc.equal(pc.fill_null(rows.topics, ""), ""), self._topic_option, rows.topics)
-        for topic in sorted(pc.unique(named).to_pylist()):
-            yield topic, pc.equal(named, topic).to_numpy(zero_copy_only=False)
+        for topic in sorted(pc.unique(rows.topics).to_pylist()):
+            yield topic, pc.equal(rows.topics, topic).to_numpy(zero_copy_only=False)
 
     def _partitions(self, rows: Rows, at: Numbers, sizes: Numbers, count: int) -> Numbers:
         """The partition of each of these rows: the row's own, the one of its key as Java's clients

@@ -74,16 +74,25 @@ def test_rows_go_where_they_say_or_by_their_key_and_keep_their_order() -> None:
         list(Divider(0, "t").batches(wrong, {"t": 3}))
 
 
-def test_topics_are_those_of_rows_or_of_the_option() -> None:
-    rows = rows_of((b"1", b"a"), (b"2", b"b"), (b"3", b"c"), topics=pa.array(["x", None, "x"], pa.string()))
-    assert topics_of(rows, "y") == ["x", "y"]
-    batches = dict(Divider(0, "y").batches(rows, {"x": 1, "y": 1}))
+def test_topics_are_those_of_rows_and_the_option_goes_before_them() -> None:
+    rows = rows_of((b"1", b"a"), (b"2", b"b"), (b"3", b"c"), topics=pa.array(["x", "y", "x"], pa.string()))
+    assert topics_of(rows, "") == ["x", "y"]
+    batches = dict(Divider(0, "").batches(rows, {"x": 1, "y": 1}))
     assert {place: batch.values.to_pylist() for place, batch in batches.items()} == {
         ("x", 0): [b"a", b"c"],
         ("y", 0): [b"b"],
     }
+    # a query that copies a topic keeps the column of its source
+    assert topics_of(rows, "copy") == ["copy"]
+    assert [place for place, _ in Divider(0, "copy").batches(rows, {"copy": 1})] == [("copy", 0)]
+
+
+@pytest.mark.parametrize("topics", [["x", None], ["x", ""]])
+def test_a_row_without_a_topic_is_refused_unless_the_option_names_one(topics: list[str | None]) -> None:
+    rows = rows_of((b"1", b"a"), (b"2", b"b"), topics=pa.array(topics, pa.string()))
     with pytest.raises(InvalidRows, match="column topic is null"):
         topics_of(rows, "")
+    assert topics_of(rows, "copy") == ["copy"]
 
 
 def test_batches_are_bounded_and_records_without_a_key_change_the_partition_with_each() -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_jobs.connector.cluster import ClusterReader, Logs
-from spark_jobs.connector.core.filters import EVERYTHING, NO_LOWER, Condition, Narrowing, narrowing
+from spark_jobs.connector.core.filters import EVERYTHING, Condition, Narrowing, narrowing
 from spark_jobs.connector.core.offsets import PartitionOffsets, resolve_end, resolve_start
 from spark_jobs.connector.core.options import Mode, ReadOptions
 from spark_jobs.connector.core.planning import OffsetRange, packed, ranges, sized, splits
@@ -112,7 +112,8 @@ class BatchReader(DataSourceReader):
             options.starting, logs.ranges, found, is_latest_without_match=options.is_latest_without_match
         )
         narrowing, since = self._narrowing, {}
-        if narrowing.since_ms > NO_LOWER:
+        # brokers take times below 0 for the ends of the log
+        if narrowing.since_ms > 0:
             since = cluster.at_times(dict.fromkeys(logs.ranges, narrowing.since_ms))
         for key, offset in since.items():
             starts[key] = max(starts[key], logs.ranges[key].end_offset if offset == NO_OFFSET else offset)

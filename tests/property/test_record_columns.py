@@ -30,7 +30,7 @@ RECORDS = st.lists(
         Record,
         key=CONTENTS,
         value=CONTENTS,
-        timestamp_ms=st.integers(0, 2**41),
+        timestamp_ms=st.integers(-1, 2**41),
         headers=st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), CONTENTS), max_size=3),
     ),
     min_size=1,
@@ -39,6 +39,7 @@ RECORDS = st.lists(
 
 
 EMPTY = Record(key=None, value=None, timestamp_ms=0)
+TIMELESS = Record(key=None, value=b"v", timestamp_ms=-1)
 
 
 def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = False) -> list[dict[str, Any]]:
@@ -65,6 +66,7 @@ def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = Fa
     st.sampled_from([1, 300, rows_module.COLUMN_BYTES]),
 )
 @example([[EMPTY, EMPTY]], 1, 0, True, 1)
+@example([[TIMELESS]], 0, 1, False, 1)
 def test_rows_are_the_records_of_the_wanted_offsets(
     groups: list[list[Record]], first: int, length: int, has_headers: bool, column_bytes: int
 ) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 NO_LOWER: Final = 0
 NO_UPPER: Final = 2**63 - 1
+NO_LOWER_MS: Final = -(2**63)
+"""Records without a timestamp have -1."""
 
 
 class Condition(NamedTuple):
@@ -35,7 +37,7 @@ class Narrowing:
     partitions: frozenset[int] | None = None
     first_offset: int = NO_LOWER
     until_offset: int = NO_UPPER
-    since_ms: int = NO_LOWER
+    since_ms: int = NO_LOWER_MS
     until_ms: int = NO_UPPER
 
     def has(self, topic: str, partition: int) -> bool:
@@ -55,7 +57,7 @@ def narrowing(conditions: Iterable[Condition]) -> Narrowing:
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     prefix = ""
-    offsets, times = [NO_LOWER, NO_UPPER], [NO_LOWER, NO_UPPER]
+    offsets, times = [NO_LOWER, NO_UPPER], [NO_LOWER_MS, NO_UPPER]
     for column, operator, value in conditions:
         if column == "topic" and operator in ("=", "in"):
             topics = _both(topics, _values(operator, value))

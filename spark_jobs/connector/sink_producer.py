@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
+from kio.schema.errors import ErrorCode
+
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_rows import Divider, InvalidRows, Rows, joined, topics_of
 from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
 from wire.batches.record_batch import TRANSACTIONAL_BIT, Compression
 from wire.batches.records import seal_batch
+from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.transaction_requests import (
     ProducerIdentity,
@@ -87,6 +90,15 @@ class SinkProducer:
 
     async def _write_batch(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         sequence = self._sequences.get(place, 0)
+        # The sequence is reserved before the answer, because the next batch is encoded while this
+        # one is in flight.
+        self._sequences[place] = sequence + len(rows)
+        self.ends[place] = await self._append(place, rows, now_ms, sequence)
+
+    async def _append(self, place: PartitionKey, rows: Rows, now_ms: int, sequence: int) -> int:
+        """Append the rows as one batch, or in halves where that is too large for the topic; the
+        offset behind them.
+        """
         batch = seal_batch(
             rows.encoded(),
             record_count=len(rows),
@@ -98,11 +110,16 @@ class SinkProducer:
             base_sequence=sequence,
             attributes=TRANSACTIONAL_BIT if self._transactional_id is not None else 0,
         )
-        # The sequence is reserved before the answer, because the next batch is encoded while this
-        # one is in flight.
-        self._sequences[place] = sequence + len(rows)
-        produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
-        self.ends[place] = produced.base_offset + len(rows)
+        try:
+            produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
+        except BrokerError as error:
+            if error.code is not ErrorCode.message_too_large or len(rows) == 1:
+                raise
+        else:
+            return produced.base_offset + len(rows)
+        first, second = rows.halves()
+        await self._append(place, first, now_ms, sequence)
+        return await self._append(place, second, now_ms, sequence + len(first))
 
     async def _partition_count(self, topic: str) -> int:
         if topic in self._counts:

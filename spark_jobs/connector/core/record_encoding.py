@@ -20,6 +20,10 @@ _LONG_KEY_BYTES: Final = 256
 """Keys beyond are rare, and hashed one at a time: a round over all keys for each of their words
 would cost more.
 """
+RECORD_OVERHEAD_BYTES: Final = 21
+"""Lengths, deltas and attributes of a record, at most (as in Java's clients)."""
+HEADER_OVERHEAD_BYTES: Final = 10
+"""The two lengths of a header, at most."""
 _WORD: Final = 4
 _BITS: Final = 7
 _NO_ATTRIBUTES_AND_TIME_DELTA: Final = pa.scalar(b"\0\0", pa.binary())
@@ -96,9 +100,15 @@ def varints(numbers: Numbers) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
-def sizes_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> Numbers:
-    """Bytes of key and value of each row, int64."""
-    return _or(pc.binary_length(keys), 0) + _or(pc.binary_length(values), 0)
+def sizes_of(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.Array | None) -> Numbers:
+    """Bytes that each row takes at most as a record, int64."""
+    found = _or(pc.binary_length(keys), 0) + _or(pc.binary_length(values), 0) + RECORD_OVERHEAD_BYTES
+    if headers is not None:
+        flat = headers.flatten()
+        lengths = (_or(pc.binary_length(flat.field(number)), 0) for number in range(flat.type.num_fields))
+        parents = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
+        found += np.bincount(parents, sum(lengths) + HEADER_OVERHEAD_BYTES, len(keys)).astype(np.int64)
+    return found
 
 
 def _headers(headers: list[dict[str, Any]] | None) -> bytes:

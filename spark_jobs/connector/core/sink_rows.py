@@ -90,6 +90,11 @@ class Rows:
         headers = None if self.headers is None else self.headers.take(rows)
         return Rows(keys=self.keys.take(rows), values=self.values.take(rows), headers=headers)
 
+    def halves(self) -> tuple[Rows, Rows]:
+        """The rows in two parts, in their order."""
+        middle = len(self) // 2
+        return self.taken(pa.array(range(middle))), self.taken(pa.array(range(middle, len(self))))
+
     def encoded(self) -> bytes:
         """The records of one batch."""
         headers = None if self.headers is None else encoded_headers(self.headers)
@@ -134,7 +139,7 @@ class Divider:
         """The rows of each batch in their order. InvalidRows for a partition that the topic does
         not have.
         """
-        sizes = sizes_of(rows.keys, rows.values)
+        sizes = sizes_of(rows.keys, rows.values, rows.headers)
         for topic, chosen in self._by_topic(rows):
             at = np.flatnonzero(chosen)
             places = self._partitions(rows, at, sizes, partition_counts[topic])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.core.partitioners import murmur2
-from spark_jobs.connector.core.record_encoding import murmur2_hashes
+from spark_jobs.connector.core.record_encoding import murmur2_hashes, sizes_of
 from spark_jobs.connector.core.sink_rows import (
     BATCH_BYTES_MAX,
     Divider,
@@ -103,6 +103,24 @@ def test_batches_are_bounded_and_records_without_a_key_change_the_partition_with
     assert sum(len(batch) for _, batch in batches) == 12
     assert max(len(batch) for _, batch in batches) <= 4
     assert {partition for (_, partition), _ in batches} == {0, 1, 2, 3}
+
+
+@given(rows=st.lists(st.tuples(CONTENT, CONTENT, st.lists(HEADER, max_size=2)), min_size=1, max_size=20))
+def test_no_record_is_larger_than_its_estimate(
+    rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+) -> None:
+    headers = pa.array([[{"key": name, "value": value} for name, value in row[2]] for row in rows], HEADERS)
+    keys, values = (pa.array([row[place] for row in rows], pa.binary()) for place in (0, 1))
+    estimates = sizes_of(keys[1:], values[1:], headers[1:])
+    for estimate, (key, value, named) in zip(estimates, rows[1:], strict=True):
+        assert len(encode_record(Record(key, value, 0, named), 1_000_000, 0)) <= estimate
+
+
+def test_batches_of_small_records_are_bounded_by_the_bytes_of_the_records() -> None:
+    tombstones = rows_of(*((b"%08d" % number, None) for number in range(80_000)))
+    batches = [batch for _, batch in Divider(0, "t").batches(tombstones, {"t": 1})]
+    assert max(len(batch.encoded()) for batch in batches) <= BATCH_BYTES_MAX
+    assert sum(map(len, batches)) == 80_000
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ def batches(spark: SparkSession, topics: Mapping[str, Iterable[cases.Batch]]) ->
 def records(spark: SparkSession, topics: Mapping[str, Iterable[cases.RecordCase]]) -> DataFrame:
     """Rows of RECORD_SCHEMA by topic."""
     complete: list[tuple[Any, ...]] = [
-        (site, topic, 0, offset, 0, 0, False, key, value, [])
+        (site, topic, 0, offset, 0, 0, False, key, value, list(headers))
         for topic, rows in topics.items()
-        for site, offset, key, value in rows
+        for site, offset, key, value, headers in rows
     ]
     return spark.createDataFrame(complete, RECORD_SCHEMA)
 
@@ -53,6 +53,15 @@ def test_a_batch_that_is_there_twice_differs_and_neighbours_that_differ_are_one_
     rows = batches(spark, cases.TWINS_AND_NEIGHBOURS)
     differing = comparison.differing_batches(rows, source="a", target="b")
     assert found(differing) == cases.TWINS_AND_NEIGHBOURS_FOUND
+
+
+def test_the_same_bytes_in_another_part_of_a_record_are_another_record(spark: SparkSession) -> None:
+    rows = records(spark, cases.RECORDS)
+    assert found(comparison.differing_records(rows, source="a", target="b")) == cases.RECORDS_FOUND
+    runs, explained = comparison.compacted_differences(rows, source="a", target="b")
+    # a site without any record of the key, whose tombstone the other one has, has removed both
+    assert found(explained) == [Run("key or value", 0, "only_source", 0, 0, records=1)]
+    assert found(runs) == [one for one in cases.RECORDS_FOUND if one[:3] != ("key or value", 0, "only_source")]
 
 
 def test_records_that_a_site_compacted_away_are_explained_and_lost_ones_are_not(spark: SparkSession) -> None:

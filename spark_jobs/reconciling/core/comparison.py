@@ -51,11 +51,20 @@ def differing_records(records: DataFrame, *, source: str, target: str) -> DataFr
     """The same by single records, so that the runs are exact even if both sites batch the records
     differently.
     """
-    content = F.xxhash64("timestamp_ms", "is_control", "key", "value", "headers").alias("content")
+    content = _content("key", "value").alias("content")
     hashed = records.select(*LOG, "offset", F.col("offset").alias("last_offset"), "leader_epoch", content)
     return _differing(
         hashed, key="offset", identity=("last_offset", "leader_epoch", "content"), source=source, target=target
     )
+
+
+def _content(*names: str) -> Column:
+    """A hash of these columns and of all that is not a column of its own. Spark's hash passes over
+    nulls: without the marks for them, a key without a value would be a value without a key.
+    """
+    parts = [part for name in names for part in (F.col(name).isNull(), F.col(name))]
+    headers = F.transform("headers", lambda one: F.struct(one["name"], one["value"].isNull(), one["value"]))
+    return F.xxhash64("timestamp_ms", "is_control", *parts, headers)
 
 
 def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
@@ -151,7 +160,7 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
     which compacts later (a standby never), still has that tombstone. All records of the partitions
     must be given. The second frame has the columns of the first and `records`.
     """
-    content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
+    content = _content("value").alias("content")
     held = (
         records.select(*LOG, "offset", "leader_epoch", "key", content)
         .groupBy("topic", "partition", "offset", "leader_epoch", "key", "content")

@@ -4,15 +4,15 @@ comparison in one process answer alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from spark_jobs.reconciling.core.judging import Run
 from spark_jobs.reconciling.core.small_comparison import BatchRow
 
 Batch = Mapping[str, object]
-RecordCase = tuple[str, int, bytes, bytes | None]
-"""Site, offset, key, value."""
+RecordCase = tuple[str, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""Site, offset, key, value, headers."""
 
 _PRODUCED: Final = {"site": "a", "producer_id": 4, "base_sequence": 0, "crc": 7}
 _TWIN: Final = {"base_offset": 0, "crc": 7}
@@ -51,20 +51,40 @@ TWINS_AND_NEIGHBOURS_FOUND: Final = [
     Run("twins", 0, "only_target", 0, 9),
 ]
 
+RECORDS: Final[Mapping[str, Iterable[RecordCase]]] = {
+    "same": (("a", 0, None, b"v", ()), ("b", 0, None, b"v", ())),
+    "key or value": (("a", 0, b"x", None, ()), ("b", 0, None, b"x", ())),
+    "null or empty": (("a", 0, b"k", None, ()), ("b", 0, b"k", b"", ())),
+    "value or header": (("a", 0, b"k", b"x", ()), ("b", 0, b"k", None, (("x", None),))),
+    "one header or two": (
+        ("a", 0, b"k", b"v", (("h", b"x"),)),
+        ("b", 0, b"k", b"v", (("h", None), ("x", None))),
+    ),
+}
+"""Records in which the same bytes are another part of the record at each site."""
+RECORDS_FOUND: Final = [
+    Run(topic, 0, kind, 0, 0) for topic in sorted(RECORDS.keys() - {"same"}) for kind in ("only_source", "only_target")
+]
+
 COMPACTED: Final[Mapping[str, Iterable[RecordCase]]] = {
     "compacted": (
-        ("a", 0, b"k", b"old"),  # b compacted it: it has a newer one
-        ("a", 1, b"gone", None),  # a tombstone that expired at b
-        ("a", 2, b"lost", b"value"),  # b has nothing of this key
-        ("a", 3, b"k", b"new"),
-        ("b", 3, b"k", b"new"),
+        ("a", 0, b"k", b"old", ()),  # b compacted it: it has a newer one
+        ("a", 1, b"gone", None, ()),  # a tombstone that expired at b
+        ("a", 2, b"lost", b"value", ()),  # b has nothing of this key
+        ("a", 3, b"k", b"new", ()),
+        ("b", 3, b"k", b"new", ()),
     ),
     # The source compacted the key away, then its tombstone; a standby does neither.
-    "deleted": (("b", 0, b"k", b"old"), ("b", 1, b"k", None), ("b", 2, b"x", b"1"), ("a", 2, b"x", b"1")),
+    "deleted": (
+        ("b", 0, b"k", b"old", ()),
+        ("b", 1, b"k", None, ()),
+        ("b", 2, b"x", b"1", ()),
+        ("a", 2, b"x", b"1", ()),
+    ),
     # A tombstone that a site lost while the key lives there.
-    "undeleted": (("a", 0, b"k", b"old"), ("a", 1, b"k", None), ("b", 0, b"k", b"old")),
+    "undeleted": (("a", 0, b"k", b"old", ()), ("a", 1, b"k", None, ()), ("b", 0, b"k", b"old", ())),
     # The tombstone expired before the mirror copied it: the target has the old value.
-    "revived": (("b", 0, b"k", b"old"), ("b", 5, b"k", b"above its tombstone"), ("b", 1, b"k", None)),
+    "revived": (("b", 0, b"k", b"old", ()), ("b", 5, b"k", b"above its tombstone", ()), ("b", 1, b"k", None, ())),
 }
 COMPACTED_FOUND: Final = [
     Run("compacted", 0, "only_source", 2, 2),

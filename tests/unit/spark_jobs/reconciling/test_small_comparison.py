@@ -5,6 +5,7 @@ rows (tests/spark/test_comparison.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from spark_jobs.reconciling.core import small_comparison
 from spark_jobs.reconciling.core.judging import Run
@@ -15,9 +16,18 @@ from tests.support.memory import comparison_cases as cases
 
 def record_rows(topics: Mapping[str, Iterable[cases.RecordCase]]) -> list[RecordRow]:
     return [
-        RecordRow(site, topic, 0, offset, 0, key, value is None, content_of(0, False, key, value))
+        RecordRow(
+            site,
+            topic,
+            0,
+            offset,
+            0,
+            key,
+            value is None,
+            content_of(0, False, key, value, *chain.from_iterable(headers)),
+        )
         for topic, rows in topics.items()
-        for site, offset, key, value in rows
+        for site, offset, key, value, headers in rows
     ]
 
 
@@ -51,6 +61,11 @@ def test_records_differ_in_any_field_and_runs_of_them_are_exact() -> None:
         Run("t", 0, "only_source", 4, 5),
         Run("t", 0, "only_target", 4, 5),
     ]
+
+
+def test_the_same_bytes_in_another_part_of_a_record_are_another_record() -> None:
+    rows = record_rows(cases.RECORDS)
+    assert small_comparison.differing_records(rows, source="a") == cases.RECORDS_FOUND
 
 
 def test_contents_of_other_parts_are_others() -> None:

@@ -30,6 +30,11 @@ RACK_VARIABLE: Final = "ANTIPODE_RACK"
 same for all workers.
 """
 MAX_WAIT_MS: Final = 500
+BEHIND_MS: Final = 10_000
+"""Time for a replica to reach an end that was planned: a follower has the leader's high watermark
+later, and a new leader learns it after its election.
+"""
+_ASK_AGAIN_S: Final = 0.1
 
 
 class Chunk(NamedTuple):
@@ -64,6 +69,7 @@ class RangeReader:
         self._is_failing_on_loss = is_failing_on_loss
         self._rack = os.environ.get(RACK_VARIABLE, "") or options.rack
         self._replica: int | None = None
+        self._behind_until_s: float | None = None
         self.node_ids: list[int] = []
         self.read_bytes = 0
 
@@ -84,6 +90,7 @@ class RangeReader:
                     offset = await self._after_nothing(client, fetched, offset)
                     continue
                 self.read_bytes += len(records)
+                self._behind_until_s = None
                 batches = []
                 for position, header in iterate_headers(records, may_end_in_partial=True):
                     batches.append((position, header))
@@ -106,10 +113,20 @@ class RangeReader:
             return start
         readable = fetched.last_stable_offset if self._isolation_level == READ_COMMITTED else fetched.high_watermark
         if fetched.error_code == ErrorCode.offset_out_of_range or readable < self._wanted.until_offset:
+            if self._may_be_behind():
+                await asyncio.sleep(_ASK_AGAIN_S)
+                return offset
             if self._is_failing_on_loss:
                 raise DataLost(f"{where}: the log ends before offset {self._wanted.until_offset}, which was planned")
             return self._wanted.until_offset
         return offset
+
+    def _may_be_behind(self) -> bool:
+        """True while a replica may still reach the planned end."""
+        now_s = asyncio.get_running_loop().time()
+        if self._behind_until_s is None:
+            self._behind_until_s = now_s + BEHIND_MS / 1000
+        return now_s < self._behind_until_s
 
     async def _fetch(self, client: KafkaClient, offset: int) -> PartitionFetched:
         async def once() -> PartitionFetched:

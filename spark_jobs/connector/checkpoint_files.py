@@ -37,10 +37,15 @@ class Checkpoint:
         partial = to.with_name(f"{to.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(self.directory, partial, ignore=shutil.ignore_patterns("*.crc", "*.tmp"))
+        changed = str(change(self.offsets))
         for batch in self._batches("offsets"):
-            if batch != self.batch:
-                (partial / "offsets" / str(batch)).unlink()
-        (partial / "offsets" / str(self.batch)).write_text(str(change(self.offsets)), encoding="utf-8")
+            file = partial / "offsets" / str(batch)
+            # Spark refuses a checkpoint without the batch before the last one. It makes no use of
+            # its offsets when the last one has ended.
+            if batch in (self.batch, self.batch - 1):
+                file.write_text(changed, encoding="utf-8")
+            else:
+                file.unlink()
         partial.rename(to)
 
     def _batches(self, part: str) -> list[int]:

@@ -1,7 +1,7 @@
 """`antipode checkpoint translate` over a real translate link, whose two ends have other offsets.
 
 Promised: the copy continues at the first record that the query had not read, both ways; a batch
-that had not ended is left out; the old checkpoint stays as it is.
+that had not ended is left out; the old checkpoint stays as it is; Spark takes the copy.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import asyncio
 import json
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from spark_jobs.connector.checkpoint_files import Checkpoint
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
@@ -87,3 +89,23 @@ async def test_a_copy_of_a_checkpoint_goes_on_at_the_other_end(
     command = ["checkpoint", "translate", str(tmp_path / "here"), "--link", "a-b", "--to", str(there), "-b", target]
     refused = await asyncio.to_thread(CliRunner().invoke, app, command)
     assert refused.exit_code != 0
+
+
+def test_a_query_goes_on_from_a_copy_after_several_batches(spark: SparkSession, tmp_path: Path) -> None:
+    lines, there = tmp_path / "lines", tmp_path / "there"
+    lines.mkdir()
+    read: list[str] = []
+
+    def run(number: int, checkpoint: Path) -> None:
+        (lines / f"{number}.txt").write_text(f"line {number}\n")
+        stream = spark.readStream.text(str(lines)).writeStream.foreachBatch(
+            lambda rows, _: read.extend(row.value for row in rows.collect())
+        )
+        query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    for number in range(3):
+        run(number, tmp_path / "here")
+    Checkpoint(tmp_path / "here").copy(there, lambda offsets: offsets)
+    run(3, there)
+    assert read == [f"line {number}" for number in range(4)]

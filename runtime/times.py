@@ -25,7 +25,11 @@ def unix_ms(text: str) -> int:
 
 
 def iso_time(at_ms: int) -> str:
-    """The time as ISO 8601 in UTC with milliseconds; empty for none, which is below 0."""
+    """The time as ISO 8601 in UTC with milliseconds; empty for none, which is below 0. A time after
+    LAST_MS, as of records whose producer counts microseconds, as a number of milliseconds.
+    """
     if at_ms < 0:
         return ""
+    if at_ms > LAST_MS:
+        return f"{at_ms} ms"
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HOUR_MS = 3_600_000
+NUMBER_MAX = 2**53
+"""The largest number that a program may publish, as JSON's readers understand each other."""
 
 
 class Count(NamedTuple):
@@ -47,17 +49,32 @@ class PublishedCount(NamedTuple):
 def published_count(value: bytes | None) -> PublishedCount | None:
     """The count in a record of the topic of counts; None for any other record."""
     try:
-        found = json.loads(value or b"")
+        found = json.loads((value or b"").decode())
         return PublishedCount(
-            id=str(found["id"]),
-            tier=str(found["tier"]),
-            topic=str(found["topic"]),
-            window_start_ms=int(found["window_start_ms"]),
-            stored=int(found["stored"]),
-            rejected=int(found.get("rejected", 0)),
+            id=_text(found["id"]),
+            tier=_text(found["tier"]),
+            topic=_text(found["topic"]),
+            window_start_ms=_number(found["window_start_ms"]),
+            stored=_number(found["stored"]),
+            rejected=_number(found.get("rejected", 0)),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _text(value: object) -> str:
+    """Text that a table can hold. ValueError for half a character, which JSON can write."""
+    text = str(value)
+    text.encode()
+    return text
+
+
+def _number(value: Any) -> int:
+    """A number that a table can hold. ValueError, TypeError, OverflowError."""
+    number = int(value)
+    if abs(number) > NUMBER_MAX:
+        raise ValueError(f"{number} is too large")
+    return number
 
 
 @dataclass(slots=True)
@@ -98,14 +115,18 @@ class HourlyDelay:
 
 @dataclass(slots=True)
 class Tally:
-    """All counts: windows by tier, topic and window start; delays by tier, topic and hour."""
+    """All counts: windows by tier, topic and window start; delays by tier, topic and hour. `sites`
+    are the tiers that a query counts, also those at which it has found no record.
+    """
 
     windows: dict[tuple[str, str, int], WindowCount] = field(default_factory=dict)
     delays: dict[tuple[str, str, int], HourlyDelay] = field(default_factory=dict)
+    sites: set[str] = field(default_factory=set)
     _published: set[tuple[str, str]] = field(default_factory=set)
 
     def add_batches(self, tier: str, batches: Iterable[Iterable[Count]], *, lateness_ms: int) -> None:
         """The counts of a site's query, batch by batch in their order."""
+        self.sites.add(tier)
         newest: dict[tuple[str, int], int] = {}
         for batch in batches:
             counts = list(batch)
@@ -139,8 +160,8 @@ class Tally:
             window.rejected += count.rejected
 
     def tiers(self) -> list[str]:
-        """All tiers that have counted something, sorted."""
-        return sorted({tier for tier, _, _ in self.windows})
+        """All sites, and the programs that have counted something, sorted."""
+        return sorted({tier for tier, _, _ in self.windows} | self.sites)
 
     def of(self, tier: str, topic: str) -> Mapping[int, WindowCount]:
         """A tier's windows of a topic, by start."""

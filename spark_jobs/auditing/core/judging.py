@@ -108,7 +108,7 @@ def judge(tally: Tally, rules: AuditRules, settled_until_ms: Mapping[str, int]) 
 
 def _balances(tally: Tally, rules: AuditRules, tier: str, topic: str, settled_until_ms: int) -> Iterator[Balance]:
     produced, here = tally.of(rules.reference, topic), tally.of(tier, topic)
-    if not here and not _is_copy(tally, rules, tier):
+    if not here and tier not in tally.sites:
         return  # This program does not process the topic.
     nothing = WindowCount()
     for start_ms in sorted({*produced, *here}):
@@ -123,11 +123,6 @@ def _balances(tally: Tally, rules: AuditRules, tier: str, topic: str, settled_un
             stored=other.records,
             rejected=other.rejected,
         )
-
-
-def _is_copy(tally: Tally, rules: AuditRules, tier: str) -> bool:
-    """A site's query counts delays; a program only publishes sums."""
-    return any(at == tier for at, _, _ in tally.delays) and tier != rules.reference
 
 
 def _gaps(balances: Sequence[Balance], rules: AuditRules) -> Iterator[Gap]:

@@ -26,6 +26,10 @@ def test_the_last_time_is_the_end_of_the_year_9999(text: str) -> None:
     assert unix_ms(text) == LAST_MS
 
 
+def test_a_time_beyond_the_last_one_is_written_as_a_number() -> None:
+    assert iso_time(1_700_000_000_000_000) == "1700000000000000 ms"
+
+
 @pytest.mark.parametrize(
     "text",
     [

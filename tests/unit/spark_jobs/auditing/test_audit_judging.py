@@ -137,6 +137,24 @@ def test_records_that_are_no_counts_are_not_counted(value: bytes | None) -> None
     assert published_count(value) is None
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("stored", "Infinity"), ("window_start_ms", str(10**30)), ("rejected", "1e300"), ("id", r'"\ud800"')],
+)
+def test_counts_that_no_table_can_hold_are_not_counted(field: str, value: str) -> None:
+    fields = {"id": '"x"', "tier": '"s"', "topic": '"t"', "window_start_ms": "0", "stored": "1"}
+    assert published_count(_object(fields)) is not None
+    assert published_count(_object({**fields, field: value})) is None
+
+
+def test_a_value_of_too_many_brackets_is_no_count() -> None:
+    assert published_count(b"[" * 100_000) is None
+
+
+def _object(fields: Mapping[str, str]) -> bytes:
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}").encode()
+
+
 def test_a_published_count_is_read() -> None:
     value = json.dumps({"id": "x-1", "tier": "store", "topic": "t", "window_start_ms": 60_000, "stored": 7}).encode()
     assert published_count(value) == PublishedCount("x-1", "store", "t", 60_000, 7, 0)

@@ -20,7 +20,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from spark_jobs.connector.core.options import WriteOptions
-from spark_jobs.connector.core.sink_decisions import Decision, TaskTransaction, check_time, is_void, transactional_id
+from spark_jobs.connector.core.sink_decisions import (
+    Decision,
+    TaskTransaction,
+    check_time,
+    is_decided,
+    is_void,
+    transactional_id,
+)
 from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
 from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
@@ -114,10 +121,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         # The fence comes before the read, so that no older driver can decide after the read.
         identity = await decider.fence()
         earlier = await decider.decided()
-        if earlier is not None and earlier.batch >= batch:
+        if is_decided(earlier, query=query, batch=batch):
+            assert earlier is not None
             # All tasks find the same; one of them carries it out. Only task 0, because all tasks
             # would commit the same transactions.
-            is_whole = _task() != 0 or earlier.batch > batch or await decider.carry_out_again(earlier)
+            is_whole = _task() != 0 or await decider.carry_out_again(earlier)
             if not is_whole:
                 raise Fenced(
                     f"all transactions of batch {batch} were aborted: start the query again, it writes the batch again"

@@ -21,6 +21,10 @@ class BatchNotWhole(ValueError):
     """A decided batch can only be made visible in part."""
 
 
+class LaterBatchDecided(ValueError):
+    """A batch comes after a later one: the query has an older checkpoint, or a new one."""
+
+
 class TaskTransaction(NamedTuple):
     """The open transaction of a task."""
 
@@ -95,6 +99,21 @@ def newest(texts: Iterable[str | None]) -> tuple[Decision, int] | None:
 def joined(parts: Sequence[Decision]) -> Decision:
     """The decision whose parts these are."""
     return Decision(batch=parts[0].batch, transactions=tuple(one for part in parts for one in part.transactions))
+
+
+def is_decided(earlier: Decision | None, *, query: str, batch: int) -> bool:
+    """True if the newest decision is about this batch, so that it is not written again. Raises
+    LaterBatchDecided if it is about a later one: Spark repeats no batch but its last one, so these
+    rows are others than those of the earlier batch with this number.
+    """
+    if earlier is not None and earlier.batch > batch:
+        raise LaterBatchDecided(
+            f"batch {batch} of query {query} comes after batch {earlier.batch}, which is written: the checkpoint is an "
+            "older or a new one. Accepted: the checkpoint with which that batch was written, or another name "
+            "(antipode.query). To write all batches from here on, perhaps a second time, delete the offsets of group "
+            f"{group_name(query, 0)}"
+        )
+    return earlier is not None and earlier.batch == batch
 
 
 def is_void(ends: Sequence[Ended], *, query: str, batch: int) -> bool:

@@ -8,10 +8,12 @@ from spark_jobs.connector.core.sink_decisions import (
     BatchNotWhole,
     Decision,
     Ended,
+    LaterBatchDecided,
     Outcome,
     TaskTransaction,
     check_time,
     encoded,
+    is_decided,
     is_void,
     joined,
     newest,
@@ -34,6 +36,15 @@ def test_the_newest_decision_counts_and_other_metadata_does_not() -> None:
     texts = [None, "", "x", "{}", *encoded(Decision(batch=3)), *encoded(Decision(batch=7)), *encoded(Decision(batch=5))]
     assert newest(texts) == (Decision(batch=7), 1)
     assert newest([None, "5"]) is None
+
+
+def test_a_batch_is_decided_once_and_one_that_comes_after_a_later_one_is_refused() -> None:
+    """A new checkpoint under the name of an earlier query begins with batch 0 again."""
+    assert not is_decided(None, query="q", batch=0)
+    assert not is_decided(Decision(batch=4), query="q", batch=5)
+    assert is_decided(Decision(batch=5), query="q", batch=5)
+    with pytest.raises(LaterBatchDecided, match=r"batch 0 of query q comes after batch 5, .*group antipode-spark\.q$"):
+        is_decided(Decision(batch=5), query="q", batch=0)
 
 
 @pytest.mark.parametrize(

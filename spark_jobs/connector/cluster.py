@@ -83,7 +83,9 @@ class ClusterReader:
         return self._run(ask)
 
     def at_times(self, times: Mapping[PartitionKey, int]) -> PartitionOffsets:
-        """The first offset at or after each partition's time (Unix ms), NO_OFFSET without one."""
+        """The first offset at or after each partition's time (Unix ms) in the part that may be read,
+        NO_OFFSET without one.
+        """
 
         async def attempt(client: KafkaClient) -> PartitionOffsets:
             by_leader: dict[int, dict[PartitionKey, OffsetQuery]] = {}
@@ -91,7 +93,10 @@ class ClusterReader:
                 by_leader.setdefault(await client.leader(*key), {})[key] = OffsetQuery(time_ms)
             found: PartitionOffsets = {}
             for node, queries in by_leader.items():
-                for key, listed in (await client.list_offsets(node, queries, replica_id=self._replica_id)).items():
+                listing = client.list_offsets(
+                    node, queries, replica_id=self._replica_id, isolation_level=self._isolation_level
+                )
+                for key, listed in (await listing).items():
                     _check(client, key, listed.error_code)
                     found[key] = listed.offset
             return found

@@ -37,11 +37,10 @@ def view_of(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     done = sorted((directory / topic_to_files.RANGES).glob("*.json"))
     cold_ends = {int(key): end for key, (_, end) in json.loads(done[-1].read_text()).items()} if done else {}
     ends = log_ends(given.bootstrap_server, lambda name: name == topic)
+    ranges = topic_to_files.ranges_of(cold_ends, ends)
     options = {
-        "startingOffsets": json.dumps(
-            {topic: {str(key): max(cold_ends.get(key, 0), found.start_offset) for (_, key), found in ends.items()}}
-        ),
-        "endingOffsets": json.dumps({topic: {str(key): found.end_offset for (_, key), found in ends.items()}}),
+        "startingOffsets": json.dumps({topic: {str(key): start for key, (start, _) in ranges.items()}}),
+        "endingOffsets": json.dumps({topic: {str(key): end for key, (_, end) in ranges.items()}}),
     }
     source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
     hot = records_of(spark, source).select(*COLUMNS)

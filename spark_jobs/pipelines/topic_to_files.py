@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,10 @@ from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, records_of
+from spark_jobs.logs.core.splits import LogEnds
 from spark_jobs.logs.survey import log_ends
 from spark_jobs.pipelines.catalogue import submitted, topic_parser
+from wire.protocol.ids import PartitionKey
 
 RANGES: Final = "_ranges"
 
@@ -48,12 +51,8 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     ends = log_ends(given.bootstrap_server, lambda name: name == topic)
     if not ends:
         raise OperationalFailure(f"topic {topic} is not there")
-    ranges = {
-        partition: (max(first.get(partition, 0), found.start_offset), found.end_offset)
-        for (_, partition), found in ends.items()
-    }
-    count = sum(end - start for start, end in ranges.values())
-    if not count:
+    ranges = ranges_of(first, ends)
+    if all(start == end for start, end in ranges.values()):
         return f"{topic} has nothing new"
     target = directory / f"run={number:020d}"
     shutil.rmtree(target, ignore_errors=True)
@@ -64,7 +63,25 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
     records_of(spark, source).write.parquet(str(target))
     keep_ranges(directory, number, ranges)
-    return f"wrote offsets {_sentence(ranges)} of {topic} to {target}"
+    deleted = {key: (first[key], start) for key, (start, _) in ranges.items() if start > first.get(key, start)}
+    lost = f"; the topic has deleted offsets {_sentence(deleted)} before a run" if deleted else ""
+    return f"wrote offsets {_sentence(ranges)} of {topic} to {target}{lost}"
+
+
+def ranges_of(first: Mapping[int, int], ends: Mapping[PartitionKey, LogEnds]) -> dict[int, tuple[int, int]]:
+    """The offsets that a run writes, by partition; `first` has the ends of the last run. Raises
+    OperationalFailure for a log that ends before them.
+    """
+    ranges = {}
+    for (topic, partition), found in ends.items():
+        start = max(first.get(partition, 0), found.start_offset)
+        if start > found.end_offset:
+            raise OperationalFailure(
+                f"{topic}-{partition} ends at offset {found.end_offset}, and the files have its offsets up to {start}: a "
+                "failover has lost records, or this is another topic of that name. Accepted: another directory (--to)"
+            )
+        ranges[partition] = (start, found.end_offset)
+    return ranges
 
 
 def keep_ranges(directory: Path, number: int, ranges: dict[int, tuple[int, int]]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import at_least, submitted, topic_parser
@@ -39,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Write; returns how many lines were written."""
-    lines = spark.read.text(given.source)
+    # As bytes: text of another encoding than UTF-8 would not be the same one in Python.
+    lines = spark.read.text(given.source).select(F.col("value").cast("binary"))
     write = partial(_write, given.bootstrap_server, given.topic, given.list_bytes, given.list_records)
     written = lines.rdd.mapPartitions(write).sum()
     return f"wrote {written:,} lines to {given.topic}"
@@ -68,7 +70,7 @@ def _write(bootstrap: str, topic: str, bytes_max: int, records_max: int, rows: I
     records = RecordList(send=send, bytes_max=bytes_max, records_max=records_max)
     count = 0
     for row in rows:
-        records.add(row.value.encode())
+        records.add(bytes(row.value))
         count += 1
     records.close()
     yield count

@@ -26,7 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
@@ -45,6 +46,8 @@ SCHEMA: Final = "sighting"
 NEEDED: Final = frozenset({"checkpoint_id", "plate", "capture_time"})
 ADDED: Final = ("capture_ms", "ingest_ms", "topic", "partition", "offset")
 """Columns of the stored table beside the fields of a record."""
+NO_FILE_SYSTEM: Final = "org.apache.hadoop.fs.UnsupportedFileSystemException"
+"""Hadoop's exception for an address whose scheme no file system has."""
 _SQL_TYPES: Final = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 
 
@@ -176,7 +179,8 @@ def judged_records(records: DataFrame, schema: RecordSchema, now_ms: int) -> Dat
         judge("value").alias("reason"),
         fields.alias("record"),
     )
-    captured = F.unix_millis(F.to_utc_timestamp(F.try_to_timestamp("capture_time"), F.current_timezone()))
+    # with the zone in the text, the zone of the session has no part in it
+    captured = F.unix_millis(F.try_to_timestamp(F.concat("capture_time", F.lit("Z"))))
     return (
         parsed.select("*", "record.*")
         .drop("record")
@@ -251,7 +255,10 @@ def _analyse(spark: SparkSession, given: argparse.Namespace, command: Command) -
         lines = spark.read.text(command.argument).select(
             F.col("value").alias("result"), F.lit(False).alias("is_dangling")
         )
-    except AnalysisException:
+    except (AnalysisException, IllegalArgumentException, Py4JJavaError) as error:
+        # any other failure may be over when the batch is run again
+        if isinstance(error, Py4JJavaError) and NO_FILE_SYSTEM not in str(error.java_exception):
+            raise
         lines = spark.createDataFrame([(command.argument, True)], "result string, is_dangling boolean")
     lines.write.mode("overwrite").parquet(target)
 

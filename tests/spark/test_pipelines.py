@@ -109,10 +109,13 @@ def test_lines_of_files_become_records_by_lists_of_both_limits(jobs: Jobs, tmp_p
     (tmp_path / "lines").mkdir()
     for number in range(2):
         (tmp_path / "lines" / f"{number}.txt").write_text("\n".join(lines[number::2]) + "\n")
+    other = "caf\xe9".encode("latin-1")  # the bytes of a line are not text of one encoding
+    (tmp_path / "lines" / "latin.txt").write_bytes(other + b"\n")
+    (tmp_path / "lines" / "empty.txt").touch()
     source = (tmp_path / "lines").as_uri()
     said = jobs.run("files-to-topic", "--from", source, "--topic", topic, "--list-bytes", "300", "--list-records", "7")
-    assert said == f"wrote 500 lines to {topic}"
-    assert sorted(jobs.values(topic)) == sorted(line.encode() for line in lines)
+    assert said == f"wrote 501 lines to {topic}"
+    assert sorted(jobs.values(topic)) == sorted([other, *(line.encode() for line in lines)])
     assert (
         files_to_topic.parser().parse_args(["--bootstrap-server", "x:1", "--from", "f", "--topic", "t"]).list_records
         == 32_767

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_jobs.pipelines import road_ingest, road_report
@@ -30,6 +32,7 @@ from wire.client.raw_client import KafkaClient
 pytestmark = pytest.mark.timeout(480)
 jobs = jobs_fixture
 
+CONSUMER_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 PLACES = {f"1101{device:02d}#1#0#0": 10.0 * device for device in range(5)}
 
 
@@ -112,7 +115,8 @@ def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
     road.sighting("WANTED", 1, now_ms)
     road.command(command="watch", plate="WANTED")
     road.command(command="analyse", url=payload.as_uri())
-    road.command(command="analyse", url=(tmp_path / "gone.txt").as_uri())
+    for dangling in ((tmp_path / "gone.txt").as_uri(), "rtsp://camera/1", ""):
+        road.command(command="analyse", url=dangling)
     road.sighting("WANTED", 1, now_ms)
     road.ingest()
     road.sighting("WANTED", 1, now_ms)
@@ -124,12 +128,30 @@ def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
     road.sighting("STANDS", 2, now_ms - 599_000)
     road.ingest()
     report = road.report()
-    assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 1)
+    assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 3)
     (hit,) = report["two_places"]
     assert (hit["plate"], hit["km"]) == ("TWICE", 40.0)
     alerts = [json.loads(value) for value in road.jobs.values(road.names["alerts"])]
     assert [alert["plate"] for alert in alerts] == ["WANTED", "WANTED"]
     assert all(alert["delay_ms"] >= 0 for alert in alerts)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_capture_times_are_utc_in_a_session_of_any_zone(spark: SparkSession, zone: str) -> None:
+    # New York's clocks skip from 2 to 3 o'clock on this day
+    captured = datetime(2026, 3, 8, 2, 30, tzinfo=UTC)
+    captured_ms = round(captured.timestamp() * 1000)
+    value = json.dumps(road_record(1, at_ms=captured_ms)).encode()
+    schema = road_ingest.sighting_schema(None)
+    former = spark.conf.get("spark.sql.session.timeZone")
+    assert former is not None
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        records = spark.createDataFrame([(None, value, "t", 0, 0, captured)], CONSUMER_COLUMNS)
+        (row,) = road_ingest.judged_records(records, schema, captured_ms + 1_000).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", former)
+    assert (row.reason, row.capture_ms, row.sent_ms) == (None, captured_ms, captured_ms)
 
 
 class Contracted:

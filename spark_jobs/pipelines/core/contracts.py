@@ -72,10 +72,12 @@ class RecordSchema(NamedTuple):
 
 
 def json_object(value: bytes | bytearray | None) -> dict[str, Any] | str:
-    """The object, or a sentence about a value that is none."""
+    """The object, or a sentence about a value that is none. JSON is UTF-8 here, as for Spark: of
+    bytes, Python would also take UTF-16.
+    """
     try:
-        record = json.loads(bytes(value or b""))
-    except ValueError:
+        record = json.loads(bytes(value or b"").decode())
+    except (ValueError, RecursionError):
         return "the value is not JSON"
     return record if isinstance(record, dict) else "the value is not a JSON object"
 

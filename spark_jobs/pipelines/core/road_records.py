@@ -105,15 +105,19 @@ def command_of(value: bytes | bytearray | None, *, since_ms: int, id: str) -> Co
     try:
         found: Any = json.loads(bytes(value or b""))
         name = str(found["command"])
-        return Command(name, str(found[_ARGUMENTS[name]]), since_ms, id)
-    except (ValueError, KeyError, TypeError):
+        argument = str(found[_ARGUMENTS[name]])
+        argument.encode()  # half a character, as JSON can write it, is no text
+        return Command(name, argument, since_ms, id)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def watched_since(commands: list[Command]) -> dict[str, int]:
-    """The watched plates, each with its start time; later commands take precedence."""
+    """The watched plates, each with its start time; later commands take precedence, of one time
+    those that are later in the list.
+    """
     found: dict[str, int] = {}
-    for one in sorted(commands, key=lambda command: (command.since_ms, command.id)):
+    for one in sorted(commands, key=lambda command: command.since_ms):
         if one.command == WATCH:
             found.setdefault(one.argument, one.since_ms)
         elif one.command == UNWATCH:

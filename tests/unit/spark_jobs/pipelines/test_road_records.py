@@ -55,7 +55,19 @@ def test_a_record_is_rejected_with_a_reason(change: dict[str, object], reason: s
     assert rejection(json.dumps(record).encode(), NOW_MS, SIGHTING) == reason
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\xff", b"text"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"\xff",
+        b"text",
+        b"[" * 100_000,
+        # Spark, which makes the columns, reads UTF-8 alone
+        pytest.param(json.dumps(road_record(1, at_ms=NOW_MS)).encode("utf-16"), id="UTF-16"),
+        pytest.param(json.dumps(road_record(1, at_ms=NOW_MS)).encode("utf-8-sig"), id="byte order mark"),
+    ],
+)
 def test_values_that_are_no_json_are_rejected(value: bytes | None) -> None:
     assert rejection(value, NOW_MS, SIGHTING) == "the value is not JSON"
     assert rejection(b"[]", NOW_MS, SIGHTING) == "the value is not a JSON object"
@@ -76,5 +88,14 @@ def test_commands_are_read_and_the_later_one_wins() -> None:
     other = command('{"command": "watch", "plate": "B2"}', 6)
     ended = command('{"command": "unwatch", "plate": "B2"}', 7)
     assert watched_since([ended, again, other, first]) == {"A1": 5}
-    for text in (b"", b"[]", b'{"command": "dance", "plate": "A1"}', b'{"command": "watch"}', None):
+    no_text = rb'{"command": "watch", "plate": "\ud800"}'
+    for text in (b"", b"[]", b'{"command": "dance"}', b'{"command": "watch"}', no_text, b"[" * 100_000, None):
         assert command_of(text, since_ms=0, id="c") is None
+
+
+def test_commands_of_one_millisecond_count_in_their_order() -> None:
+    watch, unwatch = (
+        Command(name, "A1", 5, f"road-control-0-{offset}") for name, offset in (("watch", 9), ("unwatch", 10))
+    )
+    assert watched_since([watch, unwatch]) == {}
+    assert watched_since([unwatch, watch]) == {"A1": 5}

@@ -140,7 +140,9 @@ class Audit:
         pattern = request.topics
         if request.counts_topic:
             pattern = f"{pattern}|{re.escape(request.counts_topic)}"
-        source = TopicSource(bootstrap=request.sites[site], topics=pattern, options=request.options.get(site, {}))
+        # The counts show what is lost: retention, a failover or a deleted topic must not end the audit.
+        options = {"failOnDataLoss": "false", **request.options.get(site, {})}
+        source = TopicSource(bootstrap=request.sites[site], topics=pattern, options=options)
         store = AuditStore(request.state)
         keep = partial(_keep_batch, store, site, request.window_ms, request.counts_topic)
         return (

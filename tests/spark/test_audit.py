@@ -18,7 +18,7 @@ from runtime.process import OperationalFailure
 from spark_jobs.auditing.audit_run import Audit, AuditRequest
 from spark_jobs.auditing.count_store import AuditStore
 from spark_jobs.auditing.report import AuditReport, audited, write_audit
-from tests.spark.conftest import TwoLogs
+from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import batch
 from wire.client.raw_client import KafkaClient, NewTopic
 
@@ -43,7 +43,8 @@ class Audited:
 
     def run(self, **fields: object) -> None:
         bootstraps = {"a": self.logs.a.bootstrap, "b": self.logs.b.bootstrap}
-        request = AuditRequest(sites=bootstraps, state=self.state, topics=self.logs.topic, **fields)  # type: ignore[arg-type]
+        given = {"topics": self.logs.topic, **fields}
+        request = AuditRequest(sites=bootstraps, state=self.state, **given)  # type: ignore[arg-type]
         Audit(self.spark, request).run_until_end()
 
     def report(self, *, until_minute: int = 1_000, lateness_ms: int = 0) -> AuditReport:
@@ -115,6 +116,22 @@ def test_a_batch_that_is_run_again_counts_each_record_once(
     assert audit.report().judged.gaps == ()
 
 
+def test_a_site_without_a_record_is_judged_and_a_deleted_topic_ends_no_audit(audit: Audited) -> None:
+    logs, other = audit.logs, fresh_logs((audit.logs.a, audit.logs.b), "u")
+    for minute in range(3):
+        logs.append(logs.a, of_minute(minute, 5))
+        other.append(other.a, of_minute(minute, 1))
+    topics = f"{logs.topic}|{other.topic}"
+    audit.run(topics=topics)
+    (gap,) = audit.report().judged.gaps
+    assert (gap.tier, gap.topic, gap.missing, gap.is_alarm) == ("b", logs.topic, 15, True)
+    for broker in (other.a, other.b):
+        other.delete_topic(broker)
+    logs.append_both(of_minute(3, 7))
+    audit.run(topics=topics)
+    assert (audit.records("a"), audit.records("b")) == (15 + 3 + 7, 7)
+
+
 @pytest.mark.long
 def test_counts_that_programs_publish_balance_the_books_and_other_values_do_not_count(audit: Audited) -> None:
     logs = audit.logs
@@ -132,7 +149,7 @@ def test_counts_that_programs_publish_balance_the_books_and_other_values_do_not_
     audit.run(counts_topic=audit.counts_topic)
     (gap,) = audit.report().judged.gaps
     assert (gap.tier, gap.missing) == ("store", 1)
-    with pytest.raises(OperationalFailure, match="counts_topic"):
+    with pytest.raises(OperationalFailure, match="--counts-topic"):
         audit.run()
     with pytest.raises(OperationalFailure, match="no counts of site c"):
         audited(audit.state, reference="c", settled_until_ms={}, alarm_windows=1, delay_alarm_ms=0, lateness_ms=0)

@@ -218,7 +218,7 @@ def compact_until_markers_without_records_are_gone(log):
 
 
 def stable_after_a_replay(log):
-    """The last stable offset where another replica, or a start after a crash, knows only the log."""
+    """The last stable offset for a replica that knows only the log, as after a crash."""
     log.abandon()
     again = open_log(log.directory, config=log.config)
     again.advance_high_watermark(again.log_end_offset)

@@ -282,23 +282,25 @@ class _Loading:
     # -- recovery ----------------------------------------------------------------------------------
 
     def _recover(self, segments: list[Segment], first: int, replay: ProducerReplay) -> list[Segment]:
-        expected = segments[first].base_offset
+        expected, may_have_gap = segments[first].base_offset, self.config.is_compacted
         for index in range(first, len(segments)):
             segment = segments[index]
             gap = segment.base_offset - expected
             # a hole wider than a segment can span was left by a roll; a smaller one means lost
-            # batches, except in a compacted log
-            if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
+            # batches, except in a log that Apache Kafka compacted
+            if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not may_have_gap):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)
-            fault = self._recover_segment(segment, replay, is_last=segment is segments[-1])
+            check = self._recover_segment(segment, replay, is_last=segment is segments[-1])
             expected = segment.next_offset
-            if fault:
+            # zeros are harmless unless batches of the segment are missing
+            may_have_gap = self.config.is_compacted and not check.fault
+            if check.fault and not check.has_zeros_left:
                 reason = f"the segment before it was cut at offset {expected}"
                 return self._drop_from(segments, index + 1, reason)
         return segments
 
-    def _recover_segment(self, segment: Segment, replay: ProducerReplay, *, is_last: bool) -> str:
+    def _recover_segment(self, segment: Segment, replay: ProducerReplay, *, is_last: bool) -> SegmentCheck:
         segment.reset_indexes()
         segment.transactions.clear()
         descriptor = segment.file.acquire()
@@ -342,7 +344,7 @@ class _Loading:
         elif not segment.needs_no_index:
             segment.write_indexes()
         segment.transactions.flush()
-        return "" if check.has_zeros_left else check.fault
+        return check
 
     def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
         """Apply the segment's valid batches to all states, in one pass."""

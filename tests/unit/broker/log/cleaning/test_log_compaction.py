@@ -116,6 +116,22 @@ def test_segments_join_without_a_gap_so_that_recovery_from_the_start_keeps_them_
     assert contents(again) == before
 
 
+def test_recovery_drops_the_segments_behind_batches_that_became_zeros(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    for number in range(40):
+        append(log, (b"k%d" % number, b"v%d" % number))
+    second = log.segments.all[1].base_offset
+    kept_bytes = sum(header.size_bytes for header in read_all(log) if header.base_offset < second - 2)
+    log.abandon()
+    # a loss of power kept the length of the file, and not its last two batches
+    path = tmp_path / f"{0:020d}.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:kept_bytes].ljust(len(content), b"\0"))
+    again = open_log(tmp_path, config=COMPACT)
+    assert again.log_end_offset == second - 2
+    assert again.recovery.dropped[0].offset == second
+
+
 def test_records_without_a_key_go(tmp_path):
     log = open_log(tmp_path, config=COMPACT)
     written_before = batch([(None, b"lost"), (b"k", b"v")], timestamp_ms=NOW_MS)  # the topic was not compacted yet

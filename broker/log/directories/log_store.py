@@ -157,6 +157,9 @@ class LogStore(LogLoading):
         for log in self:
             try:
                 hold = hold_of(log.topic, log.partition)
+                # deleted or moved during this pass: its directory may be that of a new log by now
+                if log.is_abandoned:
+                    continue
                 reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic), hold=hold)
                 if log.removals.has_names_to_change:
                     await in_thread(log.removals.put_aside)

@@ -55,6 +55,22 @@ async def test_old_segments_and_deleted_directories_are_removed_after_the_delay_
     logs.close()
 
 
+async def test_a_pass_leaves_a_topic_alone_that_was_made_again_meanwhile(tmp_path):
+    logs = store(tmp_path, now_ms=lambda: NOW_MS + 10**6)
+    fill(create(logs), 3)
+    fill(create(logs, "again", segment_ms=1, retention_ms=1), 50)
+
+    def as_in_the_pass(topic, partition):
+        if topic == "t":
+            logs.delete(logs.get("again", 0))
+            fill(create(logs, "again", topic_id=OTHER_ID), 1)
+
+    await logs.maintain(10**9, hold_of=as_in_the_pass)
+    logs.close()
+    found = store(tmp_path).get("again", 0)
+    assert (found.log_start_offset, found.log_end_offset, len(found.segments)) == (0, 2, 1)
+
+
 def test_a_log_of_an_older_topic_of_the_same_name_is_replaced(tmp_path):
     logs = store(tmp_path)
     fill(create(logs), 3)

@@ -271,7 +271,7 @@ def _append(
     try:
         records = _checked_records(topic, partition, acks)
         hosted = doors.replicas.get(image, topic, partition.partition_index)
-        may_begin = admission is not None and admission.may_begin(hosted)
+        may_begin = admission is not None and admission.may_begin(hosted, records)
         info = doors.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
     except PartitionFailure as failure:
         done.error_count += 1

@@ -10,6 +10,7 @@ does not verify that. Called by the Produce handler only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -20,7 +21,7 @@ from broker.replication.hosted_partition import HostedPartition, PartitionFailur
 from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
-from wire.batches.record_batch import InvalidBatch, read_header
+from wire.batches.record_batch import Buffer, InvalidBatch, read_header
 from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest
 
@@ -125,9 +126,10 @@ class TransactionalProduce:
             for hosted in partitions:
                 self._errors[hosted] = outcomes.get(TopicPartition(*hosted.key), ErrorCode.invalid_txn_state)
 
-    def may_begin(self, hosted: HostedPartition) -> bool:
-        """True if a transaction may begin in the partition now. Raises PartitionFailure with the
-        reason.
+    def may_begin(self, hosted: HostedPartition, records: Buffer) -> bool:
+        """True if a transaction may begin in the partition now with these records. Raises
+        PartitionFailure with the reason; the log remembers the refused batch, so that batches sent
+        after it are not appended before it.
         """
         # not verified: its transaction is open here, or verification is disabled
         asked = self._unasked.get(hosted)
@@ -135,6 +137,8 @@ class TransactionalProduce:
             return not self._is_verified
         error = self._errors[hosted]
         if error is not ErrorCode.none:
+            with suppress(InvalidBatch):
+                hosted.log.producers.note_refused(read_header(records))
             # by the version: an older producer fails on a code that it does not know
             raise PartitionFailure(self._translated(error), f"the transaction coordinator answered {error.name}")
         writer, guard = asked

@@ -4,6 +4,7 @@ way to the partition.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,11 @@ from kio.schema.errors import ErrorCode
 from broker.groups.core.group_messages import PartitionsReply
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import txn_offset_commit
+from broker.log.core.producer_values import PrecedingBatchPending
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.replication.hosted_partition import PartitionFailure
 from broker.transactions.transaction_admission import QUESTIONS_MAX
+from tests.support.disks.logs_on_disk import NOW_MS, append, open_log, read_all
 from wire.batches.records import Record, encode_batch
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
@@ -47,7 +50,7 @@ class OvertakenAdmission:
 @pytest.mark.parametrize("overtaken", [0, 1, QUESTIONS_MAX])
 async def test_a_write_whose_question_a_marker_overtook_is_asked_about_again(overtaken: int) -> None:
     guards = VerificationGuards()
-    producers = SimpleNamespace(is_in_transaction=lambda producer_id, epoch: False)
+    producers = SimpleNamespace(is_in_transaction=lambda producer_id, epoch: False, note_refused=lambda header: None)
     hosted: Any = _Hosted(guards=guards, log=SimpleNamespace(producers=producers), key=("t", 0))
     admission = OvertakenAdmission(guards, overtaken)
     doors: Any = SimpleNamespace(
@@ -55,24 +58,47 @@ async def test_a_write_whose_question_a_marker_overtook_is_asked_about_again(ove
         replicas=SimpleNamespace(find=lambda topic, partition: hosted),
         transaction_admission=admission,
     )
-    batch = encode_batch([Record(None, b"v")], producer_id=PRODUCER_ID, producer_epoch=1, attributes=TRANSACTIONAL)
-    request = ProduceRequest(
-        transactional_id="id",
-        acks=-1,
-        timeout_ms=1000,
-        topics=[TopicRecords("t", None, [PartitionRecords(0, memoryview(batch))])],
-    )
-    produce = TransactionalProduce(doors, request, ADDING_PRODUCE_VERSION)
+    batch = _batch(0)
+    produce = TransactionalProduce(doors, _request(batch), ADDING_PRODUCE_VERSION)
     assert produce.is_needed
     await produce.ask()
     if overtaken < QUESTIONS_MAX:
-        assert produce.may_begin(hosted)
+        assert produce.may_begin(hosted, batch)
     else:
         with pytest.raises(PartitionFailure, match="concurrent_transactions"):
-            produce.may_begin(hosted)
+            produce.may_begin(hosted, batch)
     assert admission.questions == min(overtaken + 1, QUESTIONS_MAX)
     produce.end()
     assert not len(guards)
+
+
+async def test_a_batch_is_not_appended_before_one_that_was_sent_earlier_and_not_admitted(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    hosted: Any = _Hosted(guards=VerificationGuards(), log=log, key=("t", 0))
+    outcomes = iter([ErrorCode.concurrent_transactions, ErrorCode.none, ErrorCode.none])
+
+    async def admit(writer: Any, partitions: Any, *, is_added: bool) -> dict[TopicPartition, ErrorCode]:
+        return dict.fromkeys(partitions, next(outcomes))
+
+    doors: Any = SimpleNamespace(
+        cluster=SimpleNamespace(image=SimpleNamespace(topic_names={})),
+        replicas=SimpleNamespace(find=lambda topic, partition: hosted),
+        transaction_admission=SimpleNamespace(admit=admit),
+    )
+
+    async def produce(sequence: int) -> None:
+        batch = _batch(sequence)
+        produce = TransactionalProduce(doors, _request(batch), ADDING_PRODUCE_VERSION)
+        await produce.ask()
+        append(log, batch, may_begin_transaction=produce.may_begin(hosted, batch))
+
+    with pytest.raises(PartitionFailure, match="concurrent_transactions"):
+        await produce(0)
+    with pytest.raises(PrecedingBatchPending):
+        await produce(1)
+    await produce(0)
+    await produce(1)
+    assert [header.base_sequence for header in read_all(log)] == [0, 1]
 
 
 @pytest.mark.parametrize("overtaken", [0, 1, QUESTIONS_MAX])
@@ -111,6 +137,18 @@ async def test_offsets_whose_question_a_marker_overtook_are_asked_about_again(ov
     await txn_offset_commit.handle(request, context, doors)
     assert len(committed) == (overtaken < QUESTIONS_MAX)
     assert not len(guards)
+
+
+def _batch(sequence: int) -> bytes:
+    records = [Record(None, b"v", timestamp_ms=NOW_MS)]
+    return encode_batch(
+        records, producer_id=PRODUCER_ID, producer_epoch=1, base_sequence=sequence, attributes=TRANSACTIONAL
+    )
+
+
+def _request(batch: bytes) -> ProduceRequest:
+    partitions = [PartitionRecords(0, memoryview(batch))]
+    return ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topics=[TopicRecords("t", None, partitions)])
 
 
 class _Hosted(SimpleNamespace):

@@ -45,7 +45,7 @@ class Histories:
         self, ends: Mapping[TopicPartition, LogEnds], wanted: SiteTopic, copy: SiteTopic
     ) -> dict[TopicPartition, SharedHistory]:
         """The end of the common history of each copy whose log is in `ends` and has leader epochs.
-        Raises Unreachable.
+        Raises Unreachable, also when the batches below such an end cannot be read.
         """
         found: dict[TopicPartition, int] = {}
         asked = {
@@ -68,6 +68,8 @@ class Histories:
         compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
         if compared.verdict == "equal":
             return ""
+        if compared.is_unread:
+            raise Unreachable(f"the batches below offset {end_offset} cannot be compared: {compared.finding}")
         return f"the batches below offset {end_offset} may differ between the sites: {compared.finding}"
 
 

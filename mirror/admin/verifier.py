@@ -47,6 +47,8 @@ class Comparison:
     records: int = 0
     finding: str = ""
     is_known: bool = True
+    is_unread: bool = False
+    """True if a log could not be read, which another attempt may change."""
 
     @property
     def verdict(self) -> str:
@@ -121,8 +123,7 @@ class ExactVerifier:
                 await _compare_compacted(source, target, first, result)
                 return result
         except (Unreachable, InvalidBatch) as error:
-            result.is_known, result.finding = False, str(error)
-            return result
+            return _unknown(result, error)
 
         async def samples(reader: _Reader, start: int) -> Samples:
             async for buffer, position, header in reader.batches(start, mirrored_end):
@@ -182,8 +183,7 @@ class TranslateVerifier:
                 await _compare_records(kept, copies, result, "it may have compacted them away")
                 return result
         except (Unreachable, InvalidBatch) as error:
-            result.is_known, result.finding = False, str(error)
-            return result
+            return _unknown(result, error)
         return await _compared(partial(both, by_record=False), mirrored_end)
 
     async def _beginning_of_batch(self, key: TopicPartition, start: int, end: int, target_start: int) -> int:
@@ -336,5 +336,11 @@ async def _compared(both: Callable[[Comparison], Awaitable[tuple[Samples, Sample
             result.batches += batch_count
             result.records += one.record_count if one is not None else 0
     except (Unreachable, InvalidBatch) as error:
-        result.is_known, result.finding = False, str(error)
+        return _unknown(result, error)
+    return result
+
+
+def _unknown(result: Comparison, error: Unreachable | InvalidBatch) -> Comparison:
+    result.is_known, result.finding = False, str(error)
+    result.is_unread = isinstance(error, Unreachable)
     return result

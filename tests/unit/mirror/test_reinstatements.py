@@ -249,6 +249,32 @@ async def test_a_common_epoch_with_other_bytes_is_no_common_history() -> None:
         assert FIRST not in quarantined(world)
 
 
+class Unread:
+    """A Verifier that cannot read the logs at first."""
+
+    def __init__(self) -> None:
+        self.failures = 2
+
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        if self.failures:
+            self.failures -= 1
+            return Comparison(is_known=False, is_unread=True, finding=f"{key}: OFFSET_OUT_OF_RANGE")
+        return Comparison(to_offset=mirrored_end)
+
+
+async def test_batches_that_could_not_be_read_are_compared_again() -> None:
+    """Retention may have moved the start of a log, or a broker has just restarted."""
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    own = tails(world)
+    world.verifier = verifier = Unread()
+    with capture_logs() as logged:
+        async with mirroring(world):
+            await eventually(world.is_equal)
+    assert not verifier.failures
+    assert quarantined(world) == own
+    assert "FAULTED" not in states_in(logged), logged
+
+
 async def test_a_source_that_begins_above_the_common_history_needs_a_new_copy() -> None:
     world = diverged(ReinstatePolicy.AUTOMATIC)
     log = world.source.logs[FIRST]

@@ -18,6 +18,8 @@ from dr.sites.core.log_columns import LogEnds
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
+from runtime.process import OperationalFailure
+from wire.client.client_errors import KafkaClientError
 from wire.client.requests.broker_requests import EpochQuery
 from wire.client.security import ClientSecurity
 from wire.control.cluster_pb2 import LinkRecord
@@ -72,17 +74,21 @@ class Accounting:
         self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
     ) -> dict[TopicPartition, int]:
         """The ends of the older leader epochs in logs to which clients have written since the
-        promotion.
+        promotion. OperationalFailure.
         """
         view = await self._target.view(asking_site=failed_over_from(record))
         ends: dict[TopicPartition, int] = {}
         query = EpochQuery(record.leader_epoch_floor - 1)
-        async with site_client(view, self._security) as client:
-            await client.metadata(sorted({key.topic for key in keys}))
-            for key in keys:
-                found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
-                # Retention may have deleted the whole mirrored part; then its end is the log start.
-                ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
+        try:
+            async with site_client(view, self._security) as client:
+                await client.metadata(sorted({key.topic for key in keys}))
+                for key in keys:
+                    found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
+                    # Retention may have deleted the whole mirrored part; then its end is the log
+                    # start.
+                    ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
+        except KafkaClientError as error:
+            raise OperationalFailure(f"site {evidence.site} does not report the ends of its logs: {error}") from error
         return ends
 
     def _account(

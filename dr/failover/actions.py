@@ -1,8 +1,8 @@
 """Carries out the steps of a failover at the sites' agents: stores records, gives writes back,
 truncates logs, ends torn transactions, stores the account and promotes the target.
 
-Each action may be repeated. It returns its problem instead of raising, because the playbook
-observes the sites again before it decides.
+Each action may be repeated. Its problem ends no run, because the playbook observes the sites again
+before it decides.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class SiteActions(Struct, kw_only=True):
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record
-        found after storing (None: unknown), and the problem as a sentence.
+        found after storing (None: unknown), and the problem as a sentence. OperationalFailure when
+        a site falls silent.
         """
         record = decision.record
         assert record is not None
@@ -98,7 +99,10 @@ class SiteActions(Struct, kw_only=True):
             return self.account
         if evidence.target is None or evidence.governing.epoch not in evidence.target.accounted_epochs:
             return None
-        accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
+        try:
+            accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
+        except OperationalFailure:
+            return None  # The run has ended, and its report must not be lost for the sake of the account.
         return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
 
     @property

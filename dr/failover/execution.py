@@ -187,7 +187,10 @@ class FailoverRun(Struct, kw_only=True):
         self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
         self.progress(decision.step.value, decision.reason)
         started_at_ms, started_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        stored, problem = await actions.carry_out(decision, evidence)
+        try:
+            stored, problem = await actions.carry_out(decision, evidence)
+        except OperationalFailure as failure:  # a site fell silent: the next look decides what that means
+            stored, problem = None, str(failure)
         ended = StepEnded(step=decision.step, reason=decision.reason, stored=stored, problem=problem)
         self._note(ended, started_at_ms, started_ms)
         # The raise stored the account in the same request; only the report shows it as a separate

@@ -52,6 +52,12 @@ class AfterTheRaise:
             return Decision(
                 step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not stored yet", record=governing
             )
+        accounted = self._ended.get(Step.ACCOUNT)
+        if accounted is not None and accounted.problem and epoch not in target.accounted_epochs:
+            return refuse(
+                f"the account of epoch {epoch} could not be stored ({accounted.problem}); {target.site} takes no "
+                "writes yet: run the failover again to continue"
+            )
         if not is_promoted(target) and Step.PROMOTE not in self._ended:
             return Decision(
                 step=Step.PROMOTE, reason=f"not every partition takes writes at {target.site} yet", record=governing

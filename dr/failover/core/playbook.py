@@ -229,7 +229,10 @@ class FailoverPlaybook:
         """The next step; changes nothing."""
         if evidence.target is None:
             is_fenced = self.source.is_fence_proven or self._is_fence_unknown
-            return refuse(target_refusal(evidence, to_site=self._to_site, is_source_fenced=is_fenced))
+            is_raised = self._has_raised
+            return refuse(
+                target_refusal(evidence, to_site=self._to_site, is_raised=is_raised, is_source_fenced=is_fenced)
+            )
         governing = evidence.governing
         if self._to_site not in (governing.source_site, governing.target_site):
             return refuse(

@@ -28,17 +28,19 @@ def deposed_refusal(source: SiteEvidence | None, *, to_site: str) -> str:
     return f"{source.deposed[0]}; promoting {to_site} would make two sites active"
 
 
-def target_refusal(evidence: Evidence, *, to_site: str, is_source_fenced: bool) -> str:
+def target_refusal(evidence: Evidence, *, to_site: str, is_raised: bool, is_source_fenced: bool) -> str:
     """Refuse while the target does not answer. Without it a fence cannot be given back: another run
-    may have raised the epoch there.
+    may have raised the epoch there. `is_raised`: this run has.
     """
     silent = f"site {to_site} does not answer: {evidence.target_problem}"
-    if not is_source_fenced:
-        return silent
-    return (
-        f"{silent}; the other site takes no writes until {to_site} answers: then run the failover again, or give "
-        f"the writes back (antipode failovers abort {evidence.link})"
-    )
+    if is_raised:
+        return f"{silent}; its epoch is raised: run the failover again when it answers"
+    if is_source_fenced:
+        return (
+            f"{silent}; the other site takes no writes until {to_site} answers: then run the failover again, or give "
+            f"the writes back (antipode failovers abort {evidence.link})"
+        )
+    return silent
 
 
 def silence_refusal(evidence: Evidence, policy: FailoverPolicy, *, is_fence_proven: bool) -> str:

@@ -94,10 +94,8 @@ class ModelSite:
     leaderless: set[TopicPartition] = field(default_factory=set)
     unprotected: tuple[UnprotectedTopic, ...] = ()
     arbiter_problem: str = ""
-    raise_problem: str = ""
-    """The reason why the site refuses a raise; empty if it takes it."""
-    confirm_problem: str = ""
-    """The reason why the site's brokers do not take writes yet; empty if they do."""
+    problems: dict[Step, str] = field(default_factory=dict)
+    """The reasons why the site refuses steps of a run that makes it active."""
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
         """Adopts a record as SiteAgent.AdoptLink does."""
@@ -299,6 +297,8 @@ class Operator:
             link.carry_groups()
             return StepEnded(step=step, reason=reason)
         assert record is not None
+        if step in target.problems:
+            return StepEnded(step=step, reason=reason, problem=target.problems[step])
         if step in (Step.FENCE, Step.NOTIFY):
             ended = self._store(step, reason, source, record)
             if step is Step.NOTIFY and source.is_up:
@@ -318,8 +318,6 @@ class Operator:
             return StepEnded(step=step, reason=reason, problem=self.link.truncation_problem)
         if step is Step.ACCOUNT:
             self._account(target, record)
-        if step is Step.PROMOTE and target.confirm_problem:
-            return StepEnded(step=step, reason=reason, problem=target.confirm_problem)
         if step is Step.PROMOTE:
             target.confirmed_epoch = target.record.epoch
             for partition in target.partitions.values():
@@ -343,8 +341,6 @@ class Operator:
     def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:
         if not site.is_up:
             return StepEnded(step=step, reason=reason, problem=f"{site.name} does not answer")
-        if step is Step.RAISE and site.raise_problem:
-            return StepEnded(step=step, reason=reason, problem=site.raise_problem)
         if step is Step.FENCE and not site.may_be_fenced:
             return StepEnded(step=step, reason=reason, problem="broker 1 does not enforce it")
         return StepEnded(step=step, reason=reason, stored=site.adopt(record))

@@ -152,7 +152,7 @@ def test_f_d_a_raise_that_the_target_refuses_gives_the_fence_back() -> None:
     link = link_with_records(written=6, mirrored=6)
     operator = Operator(link)
     for step in operator.steps():
-        link.b.raise_problem = "the arbiter does not answer" if step is Step.RAISE else ""
+        link.b.problems = {Step.RAISE: "the arbiter does not answer"} if step is Step.RAISE else {}
     assert operator.outcome is not None
     assert operator.outcome.step is Step.REFUSE
     assert "the arbiter does not answer" in operator.outcome.reason
@@ -163,13 +163,13 @@ def test_f_d_a_raise_that_the_target_refuses_gives_the_fence_back() -> None:
 def test_a_site_that_could_not_be_confirmed_is_not_reported_as_active() -> None:
     link = link_with_records(written=6, mirrored=6)
     link.a.is_up = False
-    link.b.confirm_problem = "broker 2 has no permit: the arbiter does not answer"
+    link.b.problems[Step.PROMOTE] = "broker 2 has no permit: the arbiter does not answer"
     operator = Operator(link)
     assert operator.run().step is Step.REFUSE
     assert operator.outcome is not None
     assert "takes no writes yet" in operator.outcome.reason
-    assert link.b.confirm_problem in operator.outcome.reason
-    link.b.confirm_problem = ""
+    assert link.b.problems[Step.PROMOTE] in operator.outcome.reason
+    link.b.problems.clear()
     assert Operator(link).run().step is Step.DONE
     assert link.b.write("after")
 
@@ -184,3 +184,28 @@ def test_a_target_that_goes_silent_under_a_fence_is_named_with_what_gives_the_wr
     assert not link.a.write("stopped")
     assert "site b does not answer: no answer; the other site takes no writes" in operator.outcome.reason
     assert "antipode failovers abort a-b" in operator.outcome.reason
+
+
+def test_a_target_that_goes_silent_after_the_raise_is_named_with_what_finishes_the_failover() -> None:
+    link = link_with_records(written=6, mirrored=6)
+    operator = Operator(link)
+    for step in operator.steps():
+        if step is Step.PROMOTE:
+            link.b.problems[Step.PROMOTE] = "no answer"
+            link.b.is_up = False
+    assert operator.outcome is not None
+    assert operator.outcome.reason.endswith("its epoch is raised: run the failover again when it answers")
+
+
+def test_f_c_no_client_writes_while_the_account_is_not_stored() -> None:
+    link = link_with_records(written=6, mirrored=3)
+    link.a.is_up = False
+    link.b.problems[Step.ACCOUNT] = "this site's ZooKeeper does not answer"
+    operator = Operator(link)
+    assert operator.run().step is Step.REFUSE
+    assert operator.outcome is not None
+    assert link.b.problems[Step.ACCOUNT] in operator.outcome.reason
+    assert not link.b.write("too early")
+    link.b.problems.clear()
+    assert Operator(link).run().step is Step.DONE
+    assert_promoted(link)

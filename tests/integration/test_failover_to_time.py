@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from runtime.clock import SystemClock
 from runtime.times import iso_time
 from tests.integration.test_failback import command
 from tests.integration.test_failing_over_again import PATIENT_MS, have_both, is_mirroring, linked, produce
@@ -23,7 +24,9 @@ from wire.client.requests.group_requests import CommittedOffset
 
 pytestmark = pytest.mark.integration
 
-GOOD_MS, FAULTY_MS, SINCE_MS = 1_700_000_000_000, 1_700_000_500_000, 1_700_000_200_000
+GOOD_MS = SystemClock().now_ms() - 1_000_000
+"""Within the retention of a week: a broker deletes older records half a minute after its start."""
+SINCE_MS, FAULTY_MS = GOOD_MS + 200_000, GOOD_MS + 500_000
 GOOD, FAULTY = 40, 25
 GROUP = "board"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ LEVELS_BY_KAFKAS_NAMES = {
 
 _FIRST_FIELDS = ("timestamp", "level", "logger", "event")
 
+
+class OneLine(structlog.processors.LogfmtRenderer):
+    """A line of `key=value` in which characters that are not printable are escaped: a value that a
+    client sends must neither look like another line nor reach a terminal as a command.
+    """
+
+    def __call__(self, logger: Any, name: str, event_dict: MutableMapping[str, Any]) -> str:
+        line = super().__call__(logger, name, event_dict)
+        return line if line.isprintable() else "".join(map(_printable, line))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
 _PROCESSORS: list[Processor] = [
     # first: a line below the logger's level costs a tenth of one that is rendered and then dropped
     structlog.stdlib.filter_by_level,
@@ -46,7 +62,7 @@ _PROCESSORS: list[Processor] = [
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
-    structlog.processors.LogfmtRenderer(key_order=_FIRST_FIELDS, bool_as_flag=False),
+    OneLine(key_order=_FIRST_FIELDS, bool_as_flag=False),
 ]
 # The list object never changes: a logger keeps the list of its first use, so tests that capture
 # logs replace the contents of the list.
@@ -102,7 +118,7 @@ def state_change_logger() -> structlog.stdlib.BoundLogger:
     return get_logger(STATE_CHANGE)
 
 
-_render_fields = structlog.processors.LogfmtRenderer(bool_as_flag=False)
+_render_fields = OneLine(bool_as_flag=False)
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 

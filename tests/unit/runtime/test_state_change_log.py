@@ -62,3 +62,18 @@ def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:
     lines.add(topic="orders")
     lines.write()
     assert not (tmp_path / "broker.log").read_text()
+
+
+def test_no_value_from_outside_begins_a_line_or_commands_a_terminal(tmp_path: Path) -> None:
+    """Client ids, names of users and paths of requests come from clients that may have no login."""
+    ordinary = tmp_path / "broker.log"
+    configure("broker", file=ordinary)
+    forged = "\r\n\x0b\x0c\x1c\x85\u2028event=allowed \x1b[2J\t\x00"
+    get_logger("broker.main").info("denied", client=forged, name="ü 李")
+    lines = LogLines("broker.main", "denied")
+    lines.add(client=forged, name="ü 李")
+    lines.write()
+    written = ordinary.read_bytes().decode()
+    assert [line.isprintable() for line in written.split("\n")] == [True, True, True]
+    assert written.count("event=denied") == written.count("ü 李") == 2
+    assert written.count(r"\x1b[2J") == 2

@@ -82,7 +82,11 @@ def _of_store(settings: TlsSettings, store: KeyStore, key_password: str | None) 
 
 
 def _plain_key(key: bytes, password: str | None) -> bytes:
-    opened = load_pem_private_key(key, password.encode() if password else None)
+    try:
+        opened = load_pem_private_key(key, password.encode() if password else None)
+    except TypeError:
+        # a password for a key that has none, which OpenSSL accepts
+        opened = load_pem_private_key(key, None)
     return opened.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 CLIENT_TIMEOUT_S: Final = 30.0
-"""Timeout for a client of the encrypted page that sends nothing."""
+"""Timeout for a client of the page that sends nothing."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -154,8 +154,7 @@ class MetricsServer:
         taken.
         """
         self._server, self._thread = start_http_server(self._port, addr=self._host, registry=self._registry)
-        if _Process.context is not None:
-            _encrypt(self._server, _Process.context)
+        _protect(self._server, _Process.context)
         page = self._server.get_app()
         if self._health is not None and page is not None:
             self._server.set_app(_with_health(page, self._health))
@@ -177,14 +176,16 @@ class MetricsServer:
         self._server = self._thread = None
 
 
-def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
-    """Do the TLS handshake in the thread of each connection, so that a slow client does not delay
-    others.
+def _protect(server: WSGIServer, context: Callable[[], ssl.SSLContext] | None) -> None:
+    """Limit the time of clients, each of which has a thread. Do the TLS handshake, if there is one,
+    in that thread, so that a slow client does not delay others.
     """
 
     def accepted() -> tuple[socket.socket, Any]:
         plain, address = server.socket.accept()
         plain.settimeout(CLIENT_TIMEOUT_S)
+        if context is None:
+            return plain, address
         return context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False), address
 
     report = server.handle_error

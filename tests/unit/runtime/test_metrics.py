@@ -1,10 +1,15 @@
-"""Several registries of one process on one page."""
+"""Several registries of one process on one page, and the clients of that page."""
 
 from __future__ import annotations
 
+import socket
+import urllib.request
+
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from runtime.metrics import OnePage
+from runtime import metrics
+from runtime.metrics import MetricsServer, OnePage
 
 
 def registry_of(link: str, records: int) -> CollectorRegistry:
@@ -29,3 +34,17 @@ def test_families_of_one_name_become_one_and_what_all_have_alike_is_there_once()
     ]
     assert [line for line in lines if line.startswith("deaths_total")] == ["deaths_total 3.0"]
     assert len([line for line in lines if line.startswith("# TYPE records_total ")]) == 1
+
+
+def test_a_client_that_sends_nothing_keeps_no_thread_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "CLIENT_TIMEOUT_S", 0.05)
+    server = MetricsServer(registry_of("a-b", 1), host="127.0.0.1", port=0)
+    port = server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as silent:
+            silent.sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert silent.recv(1) == b""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            assert b"records_total" in page.read()
+    finally:
+        server.stop()

@@ -57,8 +57,8 @@ class AuditRequest:
         AuditStore(self.state).settings(window_ms=self.window_ms, counts_topic=self.counts_topic)
 
     def check(self, sites: Mapping[str, str]) -> None:
-        """Raise OperationalFailure for an expression that is none, for a topic of counts that none of
-        these sites has, or if there is one to ask for and no site answers.
+        """Raise OperationalFailure for an expression that is none, for a topic of counts that none
+        of these sites has, or if there is one to ask for and no site answers.
         """
         try:
             re.compile(self.topics)
@@ -140,7 +140,7 @@ class Audit:
         pattern = request.topics
         if request.counts_topic:
             pattern = f"{pattern}|{re.escape(request.counts_topic)}"
-        # The counts show what is lost: retention, a failover or a deleted topic must not end the audit.
+        # The counts show what is lost: retention, a failover or a deleted topic ends no audit.
         options = {"failOnDataLoss": "false", **request.options.get(site, {})}
         source = TopicSource(bootstrap=request.sites[site], topics=pattern, options=options)
         store = AuditStore(request.state)

@@ -83,8 +83,8 @@ class ClusterReader:
         return self._run(ask)
 
     def at_times(self, times: Mapping[PartitionKey, int]) -> PartitionOffsets:
-        """The first offset at or after each partition's time (Unix ms) in the part that may be read,
-        NO_OFFSET without one.
+        """The first offset at or after each partition's time (Unix ms) in the part that may be
+        read, NO_OFFSET without one.
         """
 
         async def attempt(client: KafkaClient) -> PartitionOffsets:

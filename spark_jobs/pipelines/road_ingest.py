@@ -26,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
@@ -255,10 +254,10 @@ def _analyse(spark: SparkSession, given: argparse.Namespace, command: Command) -
         lines = spark.read.text(command.argument).select(
             F.col("value").alias("result"), F.lit(False).alias("is_dangling")
         )
-    except (AnalysisException, IllegalArgumentException, Py4JJavaError) as error:
-        # any other failure may be over when the batch is run again
-        if isinstance(error, Py4JJavaError) and NO_FILE_SYSTEM not in str(error.java_exception):
-            raise
+    except Exception as error:
+        is_no_file = isinstance(error, AnalysisException | IllegalArgumentException) or NO_FILE_SYSTEM in str(error)
+        if not is_no_file:
+            raise  # it may be over when the batch is run again
         lines = spark.createDataFrame([(command.argument, True)], "result string, is_dangling boolean")
     lines.write.mode("overwrite").parquet(target)
 

@@ -114,8 +114,8 @@ def joined(batches: Iterable[Rows]) -> Iterator[Rows]:
 
 
 def topics_of(rows: Rows, topic_option: str) -> list[str]:
-    """The topics that the rows go to: the option's, as in the Kafka connector, whatever column topic
-    says. InvalidRows for a row without one.
+    """The topics that the rows go to: the option's, as in the Kafka connector, whatever column
+    topic says. InvalidRows for a row without one.
     """
     if topic_option:
         return [topic_option]

@@ -1,4 +1,4 @@
-"""A worker's read of a range, from brokers that may be behind the end that the driver has planned."""
+"""A worker's read of a range, from brokers that may be behind the end that the driver planned."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from runtime.security.client_networks import unmapped
 from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS, Principal
 
@@ -34,8 +35,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
         """The address without the port, as ACLs name it: IPv4 in its own form also on a socket of
         both families.
         """
-        host = self.client_address.rpartition(":")[0]
-        return host.removeprefix("::ffff:") if "." in host else host
+        return unmapped(self.client_address.rpartition(":")[0])
 
     @property
     def is_forwarded(self) -> bool:

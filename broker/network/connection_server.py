@@ -28,6 +28,7 @@ from broker.network.tls_channel import TlsChannel
 from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.security.client_networks import unmapped
 from runtime.supervision import note_death
 from wire.identity.core.failed_logins import FAILURES_MAX_KEY, FailedLogins
 from wire.rules.principals import ANONYMOUS
@@ -146,9 +147,10 @@ class ConnectionServer:
                 log.warning("connections could not be accepted; retrying", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
+            host = unmapped(str(address[0]))
             # before it counts: an address above its rate must not use up the places of others
-            if not self._is_too_fast(plain, str(address[0])):
-                self._admit(plain, host=str(address[0]), port=int(address[1]), listener=name)
+            if not self._is_too_fast(plain, host):
+                self._admit(plain, host=host, port=int(address[1]), listener=name)
             pause_ms = self._pause_ms(name)
             if pause_ms:
                 self._pause_accepting(listening, pause_ms / 1000)

@@ -1,6 +1,7 @@
-"""The part of a client's address by which bounds of addresses count. Pure.
+"""A client's address, or the part of it, by which bounds of addresses count. Pure.
 
-Callers: wire/identity/core/failed_logins.py, wire/tls/handshakes.py.
+Callers: wire/identity/core/failed_logins.py, wire/tls/handshakes.py,
+broker/network/connection_server.py, broker/metadata/request_context.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,13 @@ import ipaddress
 from typing import Final
 
 _IPV6_NETWORK_BITS: Final = 64
+
+
+def unmapped(address: str) -> str:
+    """The address as limits and ACLs name it: of IPv4 in its own form, also if a socket of both
+    families shows it as a mapped one.
+    """
+    return address.removeprefix("::ffff:") if "." in address else address
 
 
 def network_of(address: str) -> str:

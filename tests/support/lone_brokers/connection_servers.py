@@ -66,10 +66,10 @@ async def connection_servers() -> AsyncIterator[Starter]:
     def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
         rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
-        exempt = limits.pop("exempt_listener", "")
+        exempt, host = limits.pop("exempt_listener", ""), limits.pop("host", "127.0.0.1")
         clock, entrance = limits.pop("clock", SystemClock()), limits.pop("entrance", None)
         server = ConnectionServer(handler, replace(LIMITS, **limits), memory, clock, rates, exempt_listener=exempt)
-        port = server.listen("CLIENT", "127.0.0.1", 0, entrance)
+        port = server.listen("CLIENT", host, 0, entrance)
         if exempt:
             server.listen(exempt, "127.0.0.1", 0)
         server.start_accepting()

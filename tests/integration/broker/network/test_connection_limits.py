@@ -46,6 +46,21 @@ async def test_an_override_of_the_limit_by_address_wins_and_changes_while_runnin
         writer.close()
 
 
+async def test_limits_of_an_ipv4_address_count_on_a_listener_of_both_families(start: Starter) -> None:
+    """Its sockets show addresses of IPv4 as mapped ones, which no limit names."""
+    rates = ConnectionRates(samples=2, window_ms=1000)
+    rates.take({(("ip", "127.0.0.1"),): {"connection_creation_rate": 1000.0}})
+    server, port = start(Held(), host="::", connections_per_address_overrides={"127.0.0.1": 1}, rates=rates)
+    _, first = await asyncio.open_connection("127.0.0.1", port)
+    refused, second = await asyncio.open_connection("127.0.0.1", port)
+    await eventually(lambda: len(server.connections) + server.refused_count == 2)
+    assert [address for address, _ in rates.rates(server.clock.monotonic_ms())] == ["127.0.0.1"]
+    assert [connection.address.rpartition(":")[0] for connection in server.connections] == ["127.0.0.1"]
+    assert await refused.read() == b""
+    for writer in (first, second):
+        writer.close()
+
+
 async def answers(client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
     reader, writer = client
     try:

@@ -2,7 +2,7 @@
 record that the promoted site lacks, its quarantine contains the lost records. Pure.
 
 A partition has no own records if every record above the kept offset has a leader epoch of the
-promoted site's band. Several brokers may keep the same records; the longest entry counts.
+promoted site's band, or if its log holds no other records at all. Several brokers may keep the same records; the longest entry counts.
 
 The account may not know the kept offset, or abandoned records may have come back above it. A copy
 with a record of the band has no own records then either: the mirror compares a copy's history with
@@ -74,7 +74,9 @@ def _final(
     theirs = min((start.start_offset for start in position.epochs if start.epoch >= floor), default=UNKNOWN)
     longest = max(ends, key=lambda end: (end.end_offset - end.first_offset, end.size_bytes), default=None)
     own_end = position.log_end_offset if theirs == UNKNOWN else theirs
-    if _has_own(loss, own_end, longest, follows=theirs != UNKNOWN):
+    # Retention may have removed the head of a copy, up to an offset above the kept one.
+    is_all_theirs = position.log_start_offset in (theirs, position.log_end_offset)
+    if not is_all_theirs and _has_own(loss, own_end, longest, follows=theirs != UNKNOWN):
         return None
     if longest is None:
         first = own_end if loss.kept_below == UNKNOWN else loss.kept_below

@@ -91,6 +91,18 @@ def test_a_log_that_ends_where_the_histories_part_has_nothing_alone(end: int) ->
 
 
 @pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(replace(position(170, (FLOOR, 150)), log_start_offset=150), id="only the promoted site's are left"),
+        pytest.param(replace(position(170, (FLOOR, 170)), log_start_offset=170), id="nothing is left"),
+        pytest.param(replace(position(170), log_start_offset=170), id="nothing was ever copied"),
+    ],
+)
+def test_a_copy_whose_head_has_expired_above_the_kept_offset_has_nothing_alone(at: PartitionPosition) -> None:
+    assert final(account(), kept(100, 140), at=at).found_records == 40
+
+
+@pytest.mark.parametrize(
     ("known", "is_exact", "found", "differs"),
     [
         (3, False, 40, False),  # more than was known

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dr.agent.epoch_work import EpochWork
 from dr.agent.links_store import LinksStore
 from dr.agent.own_brokers import OwnBrokers
+from dr.agent.site_cache import SiteCache
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import described_logs
 from dr.sites.core.log_columns import PartitionOrders
@@ -28,7 +29,17 @@ PAUSE_MAX_MS = 15_000
 class AccountSettlements:
     """One in each agent; `look` gets the links that both sites have in one epoch."""
 
-    def __init__(self, site: str, store: LinksStore, brokers: OwnBrokers, channels: Channels, clock: Clock) -> None:
+    def __init__(
+        self,
+        site: str,
+        *,
+        cache: SiteCache,
+        store: LinksStore,
+        brokers: OwnBrokers,
+        channels: Channels,
+        clock: Clock,
+    ) -> None:
+        self._cache = cache
         self._store = store
         self._brokers = brokers
         self._channels = channels
@@ -84,4 +95,11 @@ class AccountSettlements:
             [reply.columns for reply in replies if reply.HasField("columns")],
             self._orders,
         )
-        return settled(account, positions, quarantined, link_epoch=record.epoch, now_ms=self._clock.now_ms())
+        return settled(
+            account,
+            positions,
+            quarantined,
+            topics=self._cache.topic_names,
+            link_epoch=record.epoch,
+            now_ms=self._clock.now_ms(),
+        )

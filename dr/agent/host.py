@@ -122,7 +122,7 @@ class SiteAgentHost:
         asking: dict[str, Any] = {**shared, "channels": self._channels}
         brokers = OwnBrokers(cache, self._channels, self._clock)
         leases = LeaseKeeper(**asking, arbiter=self._arbiter, broker_address=address)
-        on_level = self._on_level(store, brokers)
+        on_level = self._on_level(cache, store, brokers)
         following = LinkFollowing(self._site, store, self._clock)
         peers = PeerWatch(**asking, broker_address=address, on_level=on_level, leases=leases, on_answers=following.look)
         return AgentParts(
@@ -140,11 +140,15 @@ class SiteAgentHost:
             shared_access=SharedAccessStore(self._site, store, zookeeper, self._channels),
         )
 
-    def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:
+    def _on_level(
+        self, cache: SiteCache, store: LinksStore, brokers: OwnBrokers
+    ) -> Callable[[LinkRecord], Awaitable[None]]:
         """Do the periodic work for a link that the peer has in the same epoch."""
         restorer = SyncRestorer(self._site, store, brokers, self._clock)
         copies = AccountCopies(self._site, store, self._channels, self._clock)
-        settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)
+        settlements = AccountSettlements(
+            self._site, cache=cache, store=store, brokers=brokers, channels=self._channels, clock=self._clock
+        )
 
         async def look(record: LinkRecord) -> None:
             await restorer.look(record)

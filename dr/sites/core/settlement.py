@@ -15,7 +15,7 @@ nothing else happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -44,11 +44,13 @@ def settled(
     positions: Mapping[TopicPartition, PartitionPosition],
     quarantined: Iterable[QuarantinedEnd],
     *,
+    topics: Collection[str],
     link_epoch: int,
     now_ms: int,
 ) -> LossAccount | None:
     """The final account, from the reports of the old site's brokers in this epoch of the link; None
-    while a partition is missing, or has or may have records that only the old site has.
+    while a partition of one of the site's `topics` is missing, or has or may have records that only
+    the old site has.
     """
     if not account.leader_epoch_floor:
         return None
@@ -61,7 +63,12 @@ def settled(
     for loss in account.partitions:
         key = TopicPartition(loss.topic, loss.partition)
         position = positions.get(key)
-        found = None if position is None else _final(loss, position, ends.get(key, []), account.leader_epoch_floor)
+        kept = ends.get(key, [])
+        if position is not None:
+            found = _final(loss, position, kept, account.leader_epoch_floor)
+        else:
+            # a deleted topic has records in quarantine at most
+            found = None if key.topic in topics else _found(loss, _longest(kept), loss.kept_below)
         if found is None:
             return None
         partitions.append(found)
@@ -72,16 +79,27 @@ def _final(
     loss: PartitionLoss, position: PartitionPosition, ends: list[QuarantinedEnd], floor: int
 ) -> PartitionLoss | None:
     theirs = min((start.start_offset for start in position.epochs if start.epoch >= floor), default=UNKNOWN)
-    longest = max(ends, key=lambda end: (end.end_offset - end.first_offset, end.size_bytes), default=None)
+    longest = _longest(ends)
     own_end = position.log_end_offset if theirs == UNKNOWN else theirs
     # Retention may have removed the head of a copy, up to an offset above the kept one.
     is_all_theirs = position.log_start_offset in (theirs, position.log_end_offset)
     if not is_all_theirs and _has_own(loss, own_end, longest, follows=theirs != UNKNOWN):
         return None
-    if longest is None:
-        first = own_end if loss.kept_below == UNKNOWN else loss.kept_below
+    return _found(loss, longest, own_end if loss.kept_below == UNKNOWN else loss.kept_below)
+
+
+def _longest(ends: Iterable[QuarantinedEnd]) -> QuarantinedEnd | None:
+    return max(ends, key=lambda end: (end.end_offset - end.first_offset, end.size_bytes), default=None)
+
+
+def _found(loss: PartitionLoss, kept: QuarantinedEnd | None, end_offset: int) -> PartitionLoss:
+    """The loss with the records that were found in quarantine; `end_offset` is the end of the
+    common history if there are none.
+    """
+    if kept is None:
+        first = max(end_offset, 0)
         return replace(loss, found_first=first, found_end=first, found_bytes=0)
-    return replace(loss, found_first=longest.first_offset, found_end=longest.end_offset, found_bytes=longest.size_bytes)
+    return replace(loss, found_first=kept.first_offset, found_end=kept.end_offset, found_bytes=kept.size_bytes)
 
 
 def _has_own(loss: PartitionLoss, own_end: int, kept: QuarantinedEnd | None, *, follows: bool) -> bool:

@@ -54,7 +54,11 @@ class Scene:
         channels: Any = SimpleNamespace(site_agent=lambda _: self)
         store: Any = SimpleNamespace(accounts=self)
         brokers: Any = self
-        self.settlements = AccountSettlements("a", store, brokers, channels, self.clock)
+        self.topic_names: tuple[str, ...] = ("flights",)
+        cache: Any = self
+        self.settlements = AccountSettlements(
+            "a", cache=cache, store=store, brokers=brokers, channels=channels, clock=self.clock
+        )
 
     async def stored(self, _: str) -> dict[int, str]:
         """Plays AccountStore."""

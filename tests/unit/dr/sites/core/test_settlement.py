@@ -65,7 +65,7 @@ FOLLOWS = position(170, (0, 0), (FLOOR, 100))
 
 
 def final(given: LossAccount, *ends: QuarantinedEnd, at: PartitionPosition = FOLLOWS) -> LossAccount:
-    found = settled(given, {KEY: at}, ends, link_epoch=3, now_ms=NOW_MS)
+    found = settled(given, {KEY: at}, ends, topics=[KEY.topic], link_epoch=3, now_ms=NOW_MS)
     assert found is not None
     assert LossAccount.from_json(found.to_json()) == found
     return found
@@ -93,7 +93,9 @@ def test_a_log_that_ends_where_the_histories_part_has_nothing_alone(end: int) ->
 @pytest.mark.parametrize(
     "at",
     [
-        pytest.param(replace(position(170, (FLOOR, 150)), log_start_offset=150), id="only the promoted site's are left"),
+        pytest.param(
+            replace(position(170, (FLOOR, 150)), log_start_offset=150), id="only the promoted site's are left"
+        ),
         pytest.param(replace(position(170, (FLOOR, 170)), log_start_offset=170), id="nothing is left"),
         pytest.param(replace(position(170), log_start_offset=170), id="nothing was ever copied"),
     ],
@@ -133,15 +135,24 @@ def test_the_longest_of_several_brokers_entries_counts_and_those_of_other_failov
     ],
 )
 def test_an_account_is_not_final_while_a_partition_has_records_alone(at: PartitionPosition) -> None:
-    assert settled(account(), {KEY: at}, [kept(100, 140)], link_epoch=2, now_ms=NOW_MS) is None
+    assert settled(account(), {KEY: at}, [kept(100, 140)], topics=[KEY.topic], link_epoch=2, now_ms=NOW_MS) is None
 
 
 def test_an_account_is_not_final_while_a_partition_is_not_there() -> None:
-    assert settled(account(partitions=2), {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
+    assert settled(account(partitions=2), {KEY: FOLLOWS}, [], topics=[KEY.topic], link_epoch=2, now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize(("ends", "records"), [([], 0), ([kept(100, 140)], 40)])
+def test_a_topic_that_was_deleted_since_has_records_in_quarantine_at_most(
+    ends: list[QuarantinedEnd], records: int
+) -> None:
+    found = settled(account(), {}, ends, topics=["other"], link_epoch=2, now_ms=NOW_MS)
+    assert found is not None
+    assert (found.is_final, found.found_records) == (True, records)
 
 
 def test_an_account_of_an_earlier_release_never_becomes_final() -> None:
-    assert settled(account(floor=0), {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
+    assert settled(account(floor=0), {KEY: FOLLOWS}, [], topics=[KEY.topic], link_epoch=2, now_ms=NOW_MS) is None
 
 
 UNPROVEN = account(known=0, kept_below=UNKNOWN)
@@ -163,7 +174,7 @@ RETURNING = replace(account(known=0), partitions=(replace(account().partitions[0
 def test_a_copy_that_follows_settles_an_account_that_does_not_say_what_is_kept(
     given: LossAccount, at: PartitionPosition, ends: list[QuarantinedEnd], found: tuple[int, int] | None
 ) -> None:
-    account_after = settled(given, {KEY: at}, ends, link_epoch=2, now_ms=NOW_MS)
+    account_after = settled(given, {KEY: at}, ends, topics=[KEY.topic], link_epoch=2, now_ms=NOW_MS)
     if found is None:
         assert account_after is None
         return

@@ -24,8 +24,8 @@ def reported_log_start(facts: FlowFacts, *, expected_log_end_offset: int, has_ba
 
 def may_report(facts: FlowFacts) -> bool:
     """True if a report without batches would be right about the copy."""
-    # A FAULTED flow that streams has its last batch compared. An answer to a report shows nothing about
-    # the histories, and must not end the fault.
+    # A FAULTED flow that streams has its last batch compared. An answer to a report shows nothing
+    # about the histories, and must not end the fault.
     if facts.step is not Step.STREAMING or facts.state is FlowState.FAULTED:
         return False
     # The first batch, which may contain the log start, decides where the copy begins.

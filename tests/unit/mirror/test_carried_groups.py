@@ -78,3 +78,19 @@ async def test_the_target_gets_the_time_up_to_which_all_groups_are_carried() -> 
         world.target.moving_groups.clear()
         await eventually(lambda: world.target.synced_at_ms > 0)
         assert world.target.group_offsets == world.source.group_offsets
+
+
+async def test_an_offset_below_the_log_start_is_carried_as_the_start_that_the_log_has_by_then() -> None:
+    """M3, long after the flow began: the copy follows the source's log start."""
+    world = world_with(partitions=1)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        assert mirror.board.row(FIRST).facts.target_log_start_offset == 0
+        for site in (world.source, world.target):
+            log = site.logs[FIRST]
+            log.start, log.batches = 30, log.batches[10:]
+        world.source.produce("orders", 0, 1)
+        await eventually(lambda: mirror.board.row(FIRST).facts.source_log_start_offset == 30)
+        world.source.group_offsets["slow"] = {FIRST: GroupOffset(4)}
+        await eventually(lambda: "slow" in world.target.group_offsets)
+        assert world.target.group_offsets["slow"] == {FIRST: GroupOffset(30)}

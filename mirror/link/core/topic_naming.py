@@ -69,9 +69,17 @@ class Naming(Struct, frozen=True, kw_only=True):
         ]
         if self.policy is not NamingPolicy.PREFIX:
             return (*INTERNAL_PATTERNS, *own)
+        return (*INTERNAL_PATTERNS, *own, f"{self._prefix_of_target}.+")
+
+    def is_of_target(self, prefix: str) -> bool:
+        """True if every topic whose name begins with `prefix` came from the target."""
+        return self.policy is NamingPolicy.PREFIX and re.fullmatch(f"{self._prefix_of_target}.*", prefix) is not None
+
+    @property
+    def _prefix_of_target(self) -> str:
+        """The expression for the beginning of the names of topics that came from the target."""
         separator = re.escape(self.separator)
-        came_from_target = f"(.*{separator})?{re.escape(self.target_alias)}{separator}.+"
-        return (*INTERNAL_PATTERNS, *own, came_from_target)
+        return f"(.*{separator})?{re.escape(self.target_alias)}{separator}"
 
     @property
     def heartbeats(self) -> str | None:

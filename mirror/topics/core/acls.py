@@ -50,7 +50,8 @@ def _at_target(pattern: ResourcePattern, naming: Naming, carries: Callable[[str]
     """
     if pattern.pattern_type is PatternType.LITERAL and pattern.name != WILDCARD:
         return pattern._replace(name=naming.target_name(pattern.name)) if carries(pattern.name) else None
-    if naming.policy is not NamingPolicy.PREFIX:
+    # Patterns of copies would come back with longer names each time, from one link to the other.
+    if naming.policy is not NamingPolicy.PREFIX or naming.is_of_target(pattern.name):
         return None
     name = naming.target_name(pattern.name if pattern.pattern_type is PatternType.PREFIXED else "")
     return pattern._replace(name=name, pattern_type=PatternType.PREFIXED)

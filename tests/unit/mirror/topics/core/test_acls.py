@@ -61,6 +61,22 @@ def test_patterns_are_carried_only_where_they_cannot_concern_other_topics() -> N
     assert wanted(everything, some, naming=TABLE) == set()
 
 
+def test_patterns_of_copies_do_not_return_to_the_site_that_they_came_from() -> None:
+    """Of two links in opposite directions, and of a ring of three sites."""
+    for sites in ("ab", "abc"):
+        acls = {site: {acl(f"{site}*"), acl("*"), acl("ord", pattern=PREFIXED)} for site in sites}
+        links = [
+            Naming(policy=NamingPolicy.PREFIX, source_alias=source, target_alias=sites[(number + 1) % len(sites)])
+            for number, source in enumerate(sites)
+        ]
+        seen = []
+        for _ in range(4):
+            for link in links:
+                acls[link.target_alias] |= wanted(*acls[link.source_alias], naming=link)
+            seen.append({site: len(found) for site, found in acls.items()})
+        assert seen[-1] == seen[-2], "each round of the links brings more"
+
+
 def test_principals_can_be_left_out_by_their_whole_name() -> None:
     assert wanted(acl(), excluded=("User:ali",)) == {acl("a.orders")}
     assert wanted(acl(), excluded=("User:ali.*",)) == set()

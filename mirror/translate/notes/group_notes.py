@@ -7,6 +7,7 @@ killed, a group's offset at the target differs from the noted one, and the group
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
@@ -35,6 +36,8 @@ class GroupNotes:
         self._clock = clock
         self._stored = StoredGroups()
         self._unsaved: set[tuple[str, TopicPartition]] = set()
+        # A read at the same time as a write could miss notes that count as saved by its end.
+        self._turn = asyncio.Lock()
 
     async def load(self) -> None:
         """Read the notes, including those of other daemons of the link. Unreachable;
@@ -42,12 +45,13 @@ class GroupNotes:
         """
         await self._store.create()
         stored = StoredGroups()
-        await read_topic(self._client, self._store.topic, stored.apply)
-        # Unsaved changes are newer than the topic. They include notes that were forgotten here and
-        # that the topic still has.
-        for noted_key in self._unsaved:
-            stored.put(noted_key, self._stored.notes.get(noted_key))
-        self._stored = stored
+        async with self._turn:
+            await read_topic(self._client, self._store.topic, stored.apply)
+            # Unsaved changes are newer than the topic. They include notes that were forgotten here
+            # and that the topic still has.
+            for noted_key in self._unsaved:
+                stored.put(noted_key, self._stored.notes.get(noted_key))
+            self._stored = stored
 
     def of(self, group: str, key: TopicPartition) -> GroupNote | None:
         """The note on the group in a partition of the target."""
@@ -72,17 +76,19 @@ class GroupNotes:
 
     async def save(self) -> None:
         """Write the changes. Unreachable: they will be written with the next save."""
-        # changes during the write go into the new set, and are written by the next save
-        saving, self._unsaved = self._unsaved, set()
-        if not saving:
-            return
-        records = ([note_record(*noted_key, self._stored.notes.get(noted_key))] for noted_key in sorted(saving))
-        try:
-            await self._store.save(records, now_ms=self._clock.now_ms())
-        # Also after a cancellation: the write may not have arrived, and to repeat it does no harm.
-        except BaseException:
-            self._unsaved |= saving
-            raise
+        async with self._turn:
+            # changes during the write go into the new set, and are written by the next save
+            saving, self._unsaved = self._unsaved, set()
+            if not saving:
+                return
+            records = ([note_record(*noted_key, self._stored.notes.get(noted_key))] for noted_key in sorted(saving))
+            try:
+                await self._store.save(records, now_ms=self._clock.now_ms())
+            # Also after a cancellation: the write may not have arrived, and to repeat it does no
+            # harm.
+            except BaseException:
+                self._unsaved |= saving
+                raise
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""

@@ -4,6 +4,7 @@ opposite link read them.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,8 @@ class Topic:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: list[StoredRecord] = []
         self.is_up = True
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         for reader in (module, followed_notes):
             monkeypatch.setattr(reader, "read_topic", self._read)
         monkeypatch.setattr(module.LinkTopic, "create", self._create)
@@ -43,15 +46,18 @@ class Topic:
         pass
 
     async def _save(self, groups: Any, *, now_ms: int) -> None:
+        await self.may_answer.wait()
         if not self.is_up:
             raise Unreachable("the target is down")
         self.records += [record for group in groups for record in group]
 
     async def _read(self, client: object, topic: str, take: Any, *, first_offset: int = 0) -> int:
         assert topic == TOPIC
-        for key, value in self.records[first_offset:]:
+        end = len(self.records)
+        await self.may_answer.wait()
+        for key, value in self.records[first_offset:end]:
             take(key, value)
-        return len(self.records)
+        return end
 
 
 @pytest.fixture
@@ -68,6 +74,27 @@ def test_the_last_note_of_a_group_counts_and_null_takes_it_away() -> None:
     assert stored.notes == {("billing", KEY): notes[1], ("live", KEY): notes[0]}
     stored.apply(*note_record("billing", KEY, None))
     assert stored.notes == {("live", KEY): notes[0]}
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+async def test_notes_that_are_saved_while_those_of_other_daemons_are_read_stay(
+    topic: Topic, is_read_first: bool
+) -> None:
+    notes = topic.notes()
+    await notes.load()
+    notes.note("billing", KEY, source_offset=5, target_offset=5)
+    await notes.save()
+    notes.note("billing", KEY, source_offset=9, target_offset=8)
+    topic.may_answer.clear()
+    calls = [notes.load, notes.save] if is_read_first else [notes.save, notes.load]
+    under_way = []
+    for call in calls:
+        under_way.append(asyncio.create_task(call()))
+        await asyncio.sleep(0)
+    topic.may_answer.set()
+    await asyncio.gather(*under_way)
+    assert notes.of("billing", KEY) == GroupNote("a", 9, 8)
+    assert topic.records[-1] == note_record("billing", KEY, GroupNote("a", 9, 8))
 
 
 async def test_the_next_daemon_finds_all_notes_and_only_changes_are_written(topic: Topic) -> None:

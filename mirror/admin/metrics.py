@@ -160,8 +160,8 @@ class MirrorMetrics(Collector):
             ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
             (
                 "antipode_mirror_groups_synced_timestamp_seconds",
-                "When group offsets were last mirrored.",
-                status.groups_synced_at_ms / 1000,
+                "When group offsets were last mirrored; NaN before the first time.",
+                _known(status.groups_synced_at_ms) / 1000,
             ),
             (
                 "antipode_mirror_retention_risk_partitions",

@@ -301,3 +301,9 @@ def test_transactions_are_counted_as_they_end_and_the_open_one_is_looked_at() ->
     )
     found = [registry.get_sample_value(f"antipode_mirror_{name}", {"link": "a-b"}) for name in names]
     assert found == [1, 2, 1, 0.12, 0.03, 7, 0.25]
+
+
+def test_the_time_of_a_round_over_groups_is_unknown_before_the_first_and_not_that_of_1970() -> None:
+    value = Scene().registry.get_sample_value("antipode_mirror_groups_synced_timestamp_seconds", {"link": "a-b"})
+    assert value is not None
+    assert math.isnan(value)

@@ -287,6 +287,9 @@ class _Cleaning:
         self.transactions_with_batches.discard(header.producer_id)
         if has_batches:
             return KeptBatch(header, content, at)
+        # a pass has removed the marker: its empty batch only ended a segment
+        if not header.record_count:
+            return None
         # the horizon starts in the pass that first finds no batch (KIP-534)
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms

@@ -253,6 +253,19 @@ def test_a_marker_stays_while_the_last_batch_of_a_segment_belongs_to_its_transac
     assert stable_after_a_replay(log) == log.log_end_offset
 
 
+def test_a_removed_marker_that_ends_a_segment_is_cleaned_again(tmp_path):
+    log = open_log(tmp_path, config=compacted(segment_bytes=700))
+    put(log, b"stays", b"v" * 400)
+    put(log, b"k", b"0", producer_id=9, sequence=0, attributes=TRANSACTIONAL)
+    log.append_as_leader(marker(producer_id=9, is_commit=True), leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    put(log, b"stays too", b"v" * 500)
+    log.producers.expire(NOW_MS, 0)
+    compact_until_markers_without_records_are_gone(log)
+    kept = [(header.base_offset, header.record_count) for header in read_all(log) if header.producer_id == 9]
+    assert kept == [(2, 0)]
+    assert stable_after_a_replay(log) == log.log_end_offset
+
+
 async def test_a_process_of_its_own_does_the_same_work_and_is_started_again_after_its_death(tmp_path):
     cleaner = CleanerProcess()
     try:

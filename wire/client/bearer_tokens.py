@@ -10,6 +10,7 @@ an error.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import ssl
@@ -41,6 +42,10 @@ ANSWER_WITHIN_S: Final = 10
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _OF_A_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
+_NO_DOCUMENT: Final = (OSError, ValueError, http.client.HTTPException, RecursionError)
+"""What reading an answer raises that is no JSON: no connection, other bytes than HTTP, a part of an
+answer, arrays that are nested too deeply.
+"""
 _OF_AN_ERROR: Final = re.compile(r"[a-z_]{1,64}")
 
 
@@ -135,7 +140,7 @@ class BearerTokens:
                 document = json.loads(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             raise NoToken(f"{given.url} answers {error.code}{_reason(error)}") from None
-        except (OSError, ValueError) as error:
+        except _NO_DOCUMENT as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             raise NoToken(f"{given.url} does not answer with a token: {reason}") from None
         if not isinstance(document, dict) or not isinstance(document.get("access_token"), str):
@@ -176,6 +181,6 @@ def _reason(error: urllib.error.HTTPError) -> str:
     try:
         document: Mapping[str, Any] = json.loads(error.read(ANSWER_BYTES_MAX))
         code = document["error"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (*_NO_DOCUMENT, LookupError, TypeError):
         return ""
     return f" ({code})" if isinstance(code, str) and _OF_AN_ERROR.fullmatch(code) else ""

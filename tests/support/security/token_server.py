@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs
@@ -14,6 +17,39 @@ from tests.support.lone_brokers.token_signer import TokenSigner
 from tests.support.processes.ports import LOOPBACK
 
 CLIENT, SECRET = "mirror", "the mirror's secret"
+WRONG_ANSWERS = {
+    "no status": b"garbage\r\n\r\n",
+    "too short": b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}",
+    "too many headers": b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+    "too deep": b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000,
+    "an error": b"HTTP/1.1 500 no\r\n\r\n",
+    "an error that is cut off": b"HTTP/1.1 500 no\r\ncontent-length: 99\r\n\r\n{",
+    "an error that is too deep": b"HTTP/1.1 400 no\r\n\r\n" + b"[" * 200_000,
+    "nothing": b"",
+}
+"""Answers that are neither a token nor a key set."""
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The URL of a server that answers one request with these bytes."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def serve() -> None:
+            client, _ = server.accept()
+            # a client that has read enough may reset the connection
+            with client, suppress(ConnectionError):
+                client.recv(65536)
+                client.sendall(answer)
+                client.shutdown(socket.SHUT_WR)
+                # closed with unread bytes, the connection would be reset before the answer is read
+                while client.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://{LOOPBACK}:{server.getsockname()[1]}/keys"
+        thread.join()
 
 
 class TokenServer:

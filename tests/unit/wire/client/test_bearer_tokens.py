@@ -13,7 +13,7 @@ import pytest
 from runtime.configuration import ConfigurationError
 from tests.support.clock import ManualClock
 from tests.support.lone_brokers.token_signer import TokenSigner
-from tests.support.security.token_server import CLIENT, SECRET, TokenServer
+from tests.support.security.token_server import CLIENT, SECRET, WRONG_ANSWERS, TokenServer, answering
 from wire.client.bearer_tokens import BearerTokens, NoToken, TokenRequest
 from wire.client.security import load_security
 
@@ -64,6 +64,12 @@ def test_the_former_token_is_used_until_it_expires_while_no_other_can_be_had(
     clock.advance(0.2 * LIFE_S * 1000)
     with pytest.raises(NoToken, match=r"503 \(temporarily_unavailable\)"):
         tokens.current()
+
+
+@pytest.mark.parametrize("answer", WRONG_ANSWERS.values(), ids=WRONG_ANSWERS.keys())
+def test_an_answer_of_any_bytes_gives_no_token(answer: bytes, clock: ManualClock) -> None:
+    with answering(answer) as url, pytest.raises(NoToken):
+        tokens_of(url, clock).current()
 
 
 def test_a_wrong_secret_is_refused_and_not_repeated(server: TokenServer, clock: ManualClock) -> None:

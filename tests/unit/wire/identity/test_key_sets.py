@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from runtime.clock import SystemClock
+from tests.support.security.token_server import WRONG_ANSWERS, answering
 from wire.identity.key_sets import KeySet, SecureRedirects
 
 
-@contextmanager
-def endpoint(answer: bytes) -> Iterator[str]:
-    """A server that answers one request with these bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            client, _ = server.accept()
-            with client:
-                client.recv(65536)
-                client.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/keys"
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"garbage\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000,
-        b"HTTP/1.1 500 no\r\n\r\n",
-        b"",
-    ],
-    ids=["no status", "too short", "too many headers", "too deep", "an error", "nothing"],
-)
+@pytest.mark.parametrize("answer", WRONG_ANSWERS.values(), ids=WRONG_ANSWERS.keys())
 def test_an_answer_that_is_no_key_set_leaves_the_keys_and_is_no_failure_of_the_process(answer: bytes) -> None:
-    with endpoint(answer) as url:
+    with answering(answer) as url:
         keys = KeySet(url, refresh_ms=1000)
         asyncio.run(keys.look(SystemClock()))
     assert keys.keys == {}

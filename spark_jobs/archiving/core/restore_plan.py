@@ -4,11 +4,20 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from spark_jobs.archiving.core.manifest import BATCHES, ArchivedTopic, Manifest, by_log, newest_topics
+from spark_jobs.archiving.core.manifest import (
+    BATCHES,
+    ArchivedRange,
+    ArchivedTopic,
+    Hole,
+    LogId,
+    Manifest,
+    by_log,
+    newest_topics,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +37,8 @@ class LogToRestore:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
     """The plan of a restore. `skipped` are sentences about offsets that are left out: a log of
-    batches cannot have a hole in its middle, so it begins with the first file after the last hole.
+    batches cannot have a hole in its middle, so it begins with the first file after the last hole
+    between its files.
     """
 
     topics: tuple[ArchivedTopic, ...]
@@ -49,7 +59,7 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
     for log, ranges in sorted(by_log(manifests).items()):
         if log.topic_id not in ids:
             continue
-        begin = max((hole.end_offset for hole in holes if hole.log == log), default=0) if is_of_batches else 0
+        begin = _begin(log, ranges, holes) if is_of_batches else 0
         kept = [one for one in ranges if one.first_offset >= begin]
         for one in ranges[: len(ranges) - len(kept)]:
             place = f"{one.topic}-{one.partition}"
@@ -69,6 +79,14 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
                 )
             )
     return RestorePlan(topics=topics, logs=tuple(logs), highest_leader_epoch=max(epochs), skipped=tuple(skipped))
+
+
+def _begin(log: LogId, ranges: Sequence[ArchivedRange], holes: Iterable[Hole]) -> int:
+    """The end of the last hole of a log that is before or in its ranges. A hole behind them, as of a
+    log that retention has emptied, leaves no gap between them.
+    """
+    end_offset = ranges[-1].end_offset
+    return max((one.end_offset for one in holes if one.log == log and one.first_offset < end_offset), default=0)
 
 
 def refusals(

@@ -173,6 +173,15 @@ def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named
     assert (of_records.skipped, [log.ranges for log in of_records.logs]) == ((), [(("batches/0",), ("batches/6",))])
 
 
+def test_a_log_that_retention_emptied_before_the_last_run_is_restored_up_to_there() -> None:
+    runs = [manifest(1, range_of(0, 5)), manifest(2, range_of(5, 9)), manifest(3, holes=(hole(9, 20), hole(20, 30)))]
+    found = restore_plan(runs, lambda _: True)
+    assert [(log.first_offset, log.end_offset) for log in found.logs] == [(0, 9)]
+    assert found.skipped == ()
+    inside = [manifest(1, range_of(0, 5)), manifest(2, range_of(5, 9), holes=(hole(6, 7),))]
+    assert restore_plan(inside, lambda _: True).logs == ()
+
+
 def test_a_topic_that_is_there_is_taken_only_when_it_is_empty_and_the_same() -> None:
     found = restore_plan([manifest(1, range_of(0, 5))], lambda _: True)
 

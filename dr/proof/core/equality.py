@@ -109,8 +109,10 @@ class EqualityReport(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """Problems take precedence over differences: an incomplete comparison proves nothing."""
-        if self.problems or not self.partitions:
+        """Problems take precedence over differences: an incomplete comparison proves nothing, and
+        neither does one of compacted topics alone.
+        """
+        if self.problems or all(one.not_compared for one in self.partitions):
             return Verdict.NOT_COMPARED
         return Verdict.EQUAL if all(one.is_equal for one in self.partitions) else Verdict.DIFFERENT
 

@@ -69,6 +69,16 @@ class ClusterReader:
         """
         return self._run(lambda client: _partitions(client, subscription))
 
+    def existing(self, partitions: Iterable[PartitionKey]) -> set[PartitionKey]:
+        """Those of the partitions that the cluster has. KafkaClientError."""
+        wanted = set(partitions)
+
+        async def ask(client: KafkaClient) -> set[PartitionKey]:
+            topics = (await client.metadata(sorted({topic for topic, _ in wanted}))).topics
+            return {(topic, one) for topic, one in wanted if topic in topics and one in topics[topic].partitions}
+
+        return self._run(ask)
+
     def logs(self, partitions: Iterable[PartitionKey]) -> Logs:
         """The start of each log, and the end of the part that may be read."""
         wanted = list(partitions)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -79,10 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
         offsets, epochs = decode_position(start)
         self._note_progress(offsets, epochs)
-        gone = sorted(offsets.keys() - logs.keys())
-        if gone and self._options.is_failing_on_loss:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in gone)
-            raise DataLost(f"{names} was read before and does not exist now. Accepted: failOnDataLoss=false")
+        self._check_gone(offsets.keys() - logs.keys())
         position = self._compared(offsets, epochs, {key: log.end_offset for key, log in logs.items()})
         starts = {key: position.offsets.get(key, log.start_offset) for key, log in logs.items()}
         ends = {key: max(log.end_offset, starts[key]) for key, log in logs.items()}
@@ -100,6 +97,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets, epochs = decode_position(start)
         ends, end_epochs = decode_position(end)
         cluster = self._asked()
+        existing = cluster.existing(ends)
+        self._check_gone(ends.keys() - existing)
+        ends = {key: offset for key, offset in ends.items() if key in existing}
         new = ends.keys() - offsets.keys()
         logs = cluster.logs(ends).ranges
         there = {key: log.end_offset for key, log in logs.items()}
@@ -129,6 +129,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _check_gone(self, gone: Iterable[PartitionKey]) -> None:
+        """DataLost for partitions that were read, or were to be read, and do not exist."""
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
+        if names and self._options.is_failing_on_loss:
+            raise DataLost(f"{names} was read before and does not exist now. Accepted: failOnDataLoss=false")
 
     def _asked(self) -> ClusterReader:
         if self._cluster is None:

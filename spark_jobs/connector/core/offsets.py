@@ -75,6 +75,16 @@ def parse_offsets(text: str) -> PartitionOffsets:
         raise InvalidOffsets('it is not JSON such as {"orders": {"0": 23, "1": -2}}') from error
 
 
+def parse_times(text: str) -> PartitionOffsets:
+    """`{"topic": {"0": 1700000000000}}` by partition. InvalidOffsets, also for a time below 0, which
+    to brokers is an end of the log.
+    """
+    times = parse_offsets(text)
+    if min(times.values(), default=0) < 0:
+        raise InvalidOffsets("times in Unix ms, from 0 on")
+    return times
+
+
 def parse_partitions(text: str) -> tuple[PartitionKey, ...]:
     """`{"topic": [0, 1]}` as partitions, sorted. InvalidOffsets."""
     try:

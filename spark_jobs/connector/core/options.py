@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from spark_jobs.connector.core import offsets
 from spark_jobs.connector.core.durations import FORM, duration_ms
-from spark_jobs.connector.core.offsets import Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
+from spark_jobs.connector.core.offsets import Bound, BoundKind, InvalidOffsets
 from spark_jobs.connector.core.planning import NO_LIMIT
 from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
 from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
@@ -349,7 +350,7 @@ def _subscription(given: _Given) -> Subscription:
         raise InvalidOption("subscribe", "", f"one of {', '.join(_SELECTORS)} is needed")
     text = given.text(selector)
     if selector == "assign":
-        return Subscription(partitions=given.parsed(selector, parse_partitions))
+        return Subscription(partitions=given.parsed(selector, offsets.parse_partitions))
     if selector == "subscribe":
         names = frozenset(name.strip() for name in text.split(",") if name.strip())
         if not names:
@@ -390,9 +391,9 @@ def _bound(given: _Given, key: str) -> Bound:
     if key.endswith("Timestamp") and "Offsets" not in key:
         return Bound(kind=BoundKind.TIMESTAMPS, timestamp_ms=given.number(key, 0, least=0), option=key)
     if key.endswith("ByTimestamp"):
-        return Bound(kind=BoundKind.TIMESTAMPS, values=given.parsed(key, parse_offsets), option=key)
+        return Bound(kind=BoundKind.TIMESTAMPS, values=given.parsed(key, offsets.parse_times), option=key)
     words = {"earliest": BoundKind.EARLIEST, "latest": BoundKind.LATEST}
     word = given.text(key).strip().lower()
     if word in words:
         return Bound(kind=words[word], option=key)
-    return Bound(kind=BoundKind.OFFSETS, values=given.parsed(key, parse_offsets), option=key)
+    return Bound(kind=BoundKind.OFFSETS, values=given.parsed(key, offsets.parse_offsets), option=key)

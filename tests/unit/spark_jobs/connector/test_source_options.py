@@ -63,6 +63,8 @@ def test_a_trigger_waits_for_offsets_or_a_time_in_the_form_of_spark(text: str, e
         (Use.READ, {"startingOffsets": "latest"}, "for a batch earliest"),
         (Use.READ, {"startingOffsets": '{"a": {"0": -1}}'}, "for a batch earliest"),
         (Use.READ, {"endingOffsets": "earliest"}, "accepted: latest"),
+        (Use.READ, {"startingOffsetsByTimestamp": '{"a": {"0": -2}}'}, "accepted: times in Unix ms, from 0 on"),
+        (Use.READ, {"endingOffsetsByTimestamp": '{"a": {"0": 5, "1": -1}}'}, "accepted: times in Unix ms, from 0 on"),
         (Use.READ, {"endingOffsets": "{"}, "option endingOffsets is '{'; accepted: it is not JSON such as"),
         (
             Use.READ_STREAM,

@@ -17,7 +17,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -98,6 +98,8 @@ class ConsumerInstance:
     executor: Executor
     read_timeout_ms: int
     fetch_min_bytes: int
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the Kafka user that reads."""
     last_used_s: float = field(default_factory=time.monotonic)
     _is_busy: bool = False
     _is_closing: bool = False

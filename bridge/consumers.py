@@ -78,7 +78,7 @@ class Consumers:
         """
         name = wanted.name or "-".join(part for part in ("rest-consumer", self._settings.id, str(uuid.uuid4())) if part)
         key = InstanceKey(owner, group, name)
-        if key in self._instances:
+        if self._current(key, properties) is not None:
             raise instance_exists()
         # instances that are closing count too: each has its threads until it has left its group
         if len(self._instances) + len(self._closing) >= self._settings.instances_max:
@@ -96,21 +96,35 @@ class Consumers:
             executor=self._executor,
             read_timeout_ms=timeout_ms,
             fetch_min_bytes=wanted.fetch_min_bytes,
+            properties=properties,
         )
         self._instances[key] = instance
         log.info("consumer instance made", group=group, instance=name, format=wanted.embedded.value)
         return instance
 
-    def find(self, key: InstanceKey) -> ConsumerInstance:
-        """The instance. Refused if the instance does not exist."""
-        instance = self._instances.get(key)
+    def find(self, key: InstanceKey, properties: Mapping[str, str]) -> ConsumerInstance:
+        """The instance of the Kafka user with these properties. Refused if it does not exist."""
+        instance = self._current(key, properties)
         if instance is None:
             raise instance_not_found()
         return instance
 
-    async def delete(self, key: InstanceKey) -> None:
+    def _current(self, key: InstanceKey, properties: Mapping[str, str]) -> ConsumerInstance | None:
+        """The instance; one of another user, with other rights than its owner has now, is
+        closed.
+        """
+        instance = self._instances.get(key)
+        if instance is not None and instance.properties != properties:
+            self._close(key)
+            log.info(
+                "consumer instance ended: another Kafka user acts for its owner", group=key.group, instance=key.name
+            )
+            return None
+        return instance
+
+    async def delete(self, key: InstanceKey, properties: Mapping[str, str]) -> None:
         """Close the instance and wait until it has left its group. Refused when there is none."""
-        self.find(key)
+        self.find(key, properties)
         # shielded: a disconnecting client must not leave a member in its group
         await asyncio.shield(self._close(key))
 

@@ -71,7 +71,7 @@ class V2Consumers:
     async def delete(self, request: Request) -> Response:
         """Remove the instance from its group and delete it; a waiting read ends."""
         check_v2(request)
-        await self._parts.consumers.delete(_key(request))
+        await self._parts.consumers.delete(_key(request), caller_of(request).user.consumer_properties)
         return Response(status_code=204)
 
     async def subscribe(self, request: Request) -> Response:
@@ -196,7 +196,7 @@ class V2Consumers:
     def _instance(self, request: Request, *, has_records: bool = False) -> ConsumerInstance:
         if not has_records:
             check_v2(request)
-        return self._parts.consumers.find(_key(request))
+        return self._parts.consumers.find(_key(request), caller_of(request).user.consumer_properties)
 
     async def _document(self, request: Request, kind: type[DocumentT]) -> DocumentT:
         """The body."""

@@ -44,13 +44,13 @@ async def test_a_read_that_has_not_begun_when_the_bridge_stops_ends_at_once() ->
         )
         parts: Any = SimpleNamespace(
             bodies=Bodies(body_bytes_max=1024, all_bytes_max=1024, client_timeout_ms=60_000, silence_ms=60_000),
-            consumers=SimpleNamespace(find=lambda key: instance),
+            consumers=SimpleNamespace(find=lambda *_: instance),
             settings=SimpleNamespace(read_bytes_max=1024),
             metrics=SimpleNamespace(record_consumed=lambda **counts: None),
             stopping=asyncio.Event(),
         )
         instance._mode = "topics"
-        user: Any = None
+        user: Any = SimpleNamespace(consumer_properties={})
         routes = Starlette(routes=V2Consumers(parts).routes())
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -52,10 +52,6 @@ class Passwords:
             return False
         if self.is_remembered(name, password):
             return True
-        if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\0" in password:
-            return False
-        if self.is_remembered(name, password):
-            return True
         users = self._file.content()
         known = users.get(name)
         hashed = known if known is not None else max(users.values(), key=lambda one: one[4:6])

@@ -1,18 +1,18 @@
 """ListTransactions: the transactional ids that this broker coordinates, by state, producer, age and
 name.
 
-Versions: 0 to 2. A pattern (version 2) is a regular expression for the whole name; one that cannot
-be read gets INVALID_REGULAR_EXPRESSION.
+Versions: 0 to 2. A pattern (version 2) is a regular expression for the whole name, in the syntax of
+RE2, as at Kafka; one that RE2 does not accept gets INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.groups.core.consumer_protocol.topic_patterns import InvalidPattern, compiled_pattern
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.transactions.core.transaction_states import Transaction, TransactionState
@@ -23,7 +23,6 @@ API_KEY = 66
 MIN_VERSION = 0
 MAX_VERSION = 2
 
-PATTERN_LENGTH_MAX = 1000
 ANY_DURATION = -1
 
 
@@ -37,19 +36,21 @@ class Doors(Struct, frozen=True, kw_only=True):
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListTransactions request."""
     build = builder(API_KEY, context.api_version)
+    text = getattr(request, "transactional_id_pattern", None)
     try:
-        pattern = _compiled(getattr(request, "transactional_id_pattern", None))
-    except (re.error, ValueError):
+        pattern = compiled_pattern(text) if text else None
+    except InvalidPattern:
         error = ErrorCode.invalid_regular_expression
         return build.response(error_code=error, unknown_state_filters=(), transaction_states=())
     labels = {state.label: state for state in TransactionState}
     wanted = {labels[name] for name in request.state_filters if name in labels}
+    producer_ids = set(request.producer_id_filters)
     now_ms = doors.clock.now_ms()
 
     def is_wanted(found: Transaction) -> bool:
         return (
             (not request.state_filters or found.state in wanted)
-            and (not request.producer_id_filters or found.producer_id in request.producer_id_filters)
+            and (not producer_ids or found.producer_id in producer_ids)
             and _is_old_enough(found, getattr(request, "duration_filter", ANY_DURATION), now_ms)
             and (pattern is None or pattern.fullmatch(found.transactional_id) is not None)
         )
@@ -69,14 +70,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             if is_wanted(found)
         ),
     )
-
-
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    if not pattern:
-        return None
-    if len(pattern) > PATTERN_LENGTH_MAX:
-        raise ValueError(f"a pattern of {len(pattern)} characters")
-    return re.compile(pattern)
 
 
 def _is_old_enough(found: Transaction, duration_ms: int, now_ms: int) -> bool:

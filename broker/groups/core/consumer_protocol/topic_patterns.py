@@ -1,5 +1,5 @@
-"""Regular expressions that clients send for topic names (KIP-848), in the syntax of RE2, as at
-Kafka. Pure.
+"""Regular expressions that clients send for names of topics (KIP-848) and for transactional ids, in
+the syntax of RE2, as at Kafka. Pure.
 
 For every pattern, the time of RE2 is proportional to the length of the name times the size of the
 compiled pattern, so a client's pattern delays the broker only in proportion to its size

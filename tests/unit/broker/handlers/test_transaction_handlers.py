@@ -252,6 +252,24 @@ async def test_transactions_are_listed_with_filters(doors: Any, version: int, cl
         assert broken.error_code is ErrorCode.invalid_regular_expression
 
 
+async def test_no_pattern_of_a_client_delays_the_broker_for_long(doors: Any) -> None:
+    """Every client may list transactions: with backtracking, the first pattern takes years."""
+    name = "a" * 60
+    timeout = i32Timedelta.parse(timedelta(seconds=10))
+    await ask(doors, "init_producer_id", 1, transactional_id=name, transaction_timeout=timeout)
+
+    async def listed(pattern: str) -> tuple[ErrorCode, list[str]]:
+        given = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": pattern}
+        response = await ask(doors, "list_transactions", 2, **given)
+        return response.error_code, [state.transactional_id for state in response.transaction_states]
+
+    assert await listed("(a|aa)+!") == (ErrorCode.none, [])
+    assert await listed("(a|aa)+") == (ErrorCode.none, [name])
+    # syntax that needs backtracking, and a pattern that takes megabytes
+    for refused in ("(?=a)a+", r"(a)\1+", "((a{100}){100}){100}"):
+        assert await listed(refused) == (ErrorCode.invalid_regular_expression, [])
+
+
 async def test_a_transactional_id_is_described(doors: Any) -> None:
     await init(doors)
     await add(doors, 3)

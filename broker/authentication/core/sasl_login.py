@@ -31,6 +31,8 @@ SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
 SESSION_MS_MIN: Final = 1000
 """Least time (ms) between two exchanges of a connection."""
+SHOWN_MAX: Final = 40
+"""The characters of a client's text that a reason, and so the log, repeats."""
 TokenDeriving = Callable[[str, str], Awaitable[None] | None]
 """What the first login by a delegation token has to await: (mechanism, id); None for nothing."""
 
@@ -105,7 +107,9 @@ class SaslLogin:
         if self._is_refused or self._exchange is not None or is_early:
             return self._refuse(ErrorCode.illegal_sasl_state, "SaslHandshake is not expected now")
         if mechanism not in self._offer.mechanisms or (self.login is not None and mechanism != self._mechanism):
-            return self._refuse(ErrorCode.unsupported_sasl_mechanism, f"the mechanism {mechanism!r} is not offered")
+            return self._refuse(
+                ErrorCode.unsupported_sasl_mechanism, f"the mechanism {mechanism[:SHOWN_MAX]!r} is not offered"
+            )
         self._exchange = self._offer.mechanisms[mechanism]()
         self._mechanism = mechanism
         self._began_at_ms = monotonic_ms

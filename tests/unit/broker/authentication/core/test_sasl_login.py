@@ -102,3 +102,10 @@ def test_messages_out_of_order_are_refused() -> None:
     assert login.authenticate(b"wrong", now_ms=0, monotonic_ms=0) == Answer(ErrorCode.sasl_authentication_failed, "no")
     assert login.handshake("ONE", 1, 5000).is_refused
     assert login_of().handshake("GSSAPI", 1, 0).error is ErrorCode.unsupported_sasl_mechanism
+
+
+def test_a_client_without_a_login_writes_no_text_of_any_size_into_the_log() -> None:
+    answer = login_of().handshake("GSSAPI" * 5000, 1, 0)
+    assert answer.error is ErrorCode.unsupported_sasl_mechanism
+    assert "GSSAPI" in answer.reason
+    assert len(answer.reason) < 200

@@ -40,6 +40,7 @@ from runtime import compiled
 from runtime.addresses import reachable_address
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
+from wire.access.settings import load_control_settings
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.client.connection import installed_version
@@ -133,7 +134,9 @@ class Broker:
     def _make_inter_broker(self) -> InterBroker:
         settings = self.settings
         listener = settings.inter_broker_listener or settings.listeners[0].name
-        return InterBroker(listener_security(settings)[listener], lambda: self.cluster.image)
+        may_be_plaintext = load_control_settings(settings.properties).may_be_plaintext
+        security = listener_security(settings)[listener]
+        return InterBroker(security, lambda: self.cluster.image, may_be_plaintext=may_be_plaintext)
 
     def _make_control(self, grpc_server: GrpcServer) -> BrokerControlService:
         control = BrokerControlService(

@@ -4,7 +4,8 @@ and the login line of its own listener between brokers.
 The key store of that listener is also the broker's certificate as a client, its trust store checks
 other brokers' certificates, and `username` and `password` in the line of
 `sasl.mechanism.inter.broker.protocol` are its user. A broker of a peer site may announce another
-protocol for its listener: then the same certificates and the same user are used with that protocol.
+protocol for its listener: then the same certificates and the same user are used with that protocol,
+but without TLS only if the broker's file allows plaintext.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from broker.authentication.listener_security import ListenerSecurity, listener_prefix
 from broker.authentication.sasl_offers import INTER_BROKER_MECHANISM as MECHANISM
@@ -20,6 +22,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
+from wire.access.settings import ALLOW_PLAINTEXT
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions
 from wire.client.security import LOGIN_KEYS, ClientSecurity, SecurityProtocol, load_security
@@ -30,6 +33,9 @@ Secured = Callable[[ConnectionOptions, HostPort], ConnectionOptions]
 """The options for a connection to a broker at an address. Raises Unreachable."""
 
 
+_ENCRYPTED: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+
 def plaintext(options: ConnectionOptions, _address: HostPort) -> ConnectionOptions:
     """A `Secured` for brokers without security."""
     return options
@@ -38,15 +44,26 @@ def plaintext(options: ConnectionOptions, _address: HostPort) -> ConnectionOptio
 class InterBroker:
     """The client's side of one broker's listener between brokers."""
 
-    def __init__(self, security: ListenerSecurity, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, security: ListenerSecurity, image: Callable[[], ClusterImage], *, may_be_plaintext: bool = False
+    ) -> None:
+        """`may_be_plaintext` lets a broker whose own listener is encrypted connect without TLS."""
         self._security = security
         self._image = image
+        self._may_be_plaintext = may_be_plaintext
         self._contexts: dict[SecurityProtocol, tuple[ClientSecurity, ssl.SSLContext | None]] = {}
         check_inter_broker(security)
 
     def secured(self, options: ConnectionOptions, address: HostPort) -> ConnectionOptions:
         """The options for a connection to this address."""
         protocol = self._protocol_at(address)
+        if self._security.protocol in _ENCRYPTED and protocol not in _ENCRYPTED and not self._may_be_plaintext:
+            # records, tokens and this broker's own password would cross the network in plaintext
+            detail = (
+                f"its listener speaks {protocol.value}, without TLS, and this broker's listener between brokers has "
+                f"TLS: {ALLOW_PLAINTEXT}=true allows it"
+            )
+            raise Unreachable(detail, node=str(address))
         if protocol is SecurityProtocol.PLAINTEXT:
             return options
         if protocol not in self._contexts:

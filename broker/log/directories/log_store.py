@@ -114,20 +114,19 @@ class LogStore(LogLoading):
         """Replace the original by the complete copy; both have the same batches now."""
         source, future, key = move.source, move.future, move.key
         assert future is not None
-        start = source.log_start_offset, source.high_watermark, source.compacted_to
         del self.moves[key]
         self._delete_now(source)
         moved = move.target.take_future(
             key,
             future.directory,
             source.config,
-            log_start_offset=start[0],
+            log_start_offset=source.log_start_offset,
             now_ms=self._now_ms(),
             roll_jitter=self._roll_jitter(),
         )
         self._mover.forget_mark(moved)
-        moved.advance_high_watermark(start[1])
-        moved.compacted_to = start[2]
+        # producers too: files keep one batch of each, and clients may repeat up to five
+        moved.adopt_state(source)
         moved.source = source.source
         self._logs[key] = moved
         self._homes[key] = move.target

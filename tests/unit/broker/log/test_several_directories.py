@@ -168,6 +168,26 @@ async def test_a_log_moves_while_it_grows(tmp_path):
     again.close()
 
 
+async def test_a_moved_log_knows_what_its_producers_may_send_again(tmp_path):
+    logs = opened(tmp_path)
+    log = create(logs)
+
+    def produced(log, sequence):
+        records = batch(producer_id=5, sequence=sequence, timestamp_ms=NOW_MS)
+        return log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+
+    for sequence in range(5):
+        produced(log, sequence)
+    log.producers.carry_over(before_offset=5)
+    logs.wish_home("t", 0, other_directory(logs, log))
+    await logs.move()
+    moved = logs.get("t", 0)
+    assert moved is not log
+    assert [produced(moved, sequence).first_offset for sequence in range(5)] == list(range(5))
+    assert produced(moved, 9).first_offset == 5
+    logs.close()
+
+
 async def test_an_empty_log_moves_too(tmp_path):
     logs = opened(tmp_path)
     log = create(logs)

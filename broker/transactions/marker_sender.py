@@ -86,9 +86,10 @@ class MarkerSender:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in sorted(left):
             found = image.partition(*partition)
-            # A topic that a complete image lacks is deleted. For a topic that is active at the
-            # other site, that site aborts open transactions.
-            if image.role_of_topic(partition.topic) is LinkRole.PASSIVE or (found is None and image.is_complete):
+            # A topic that a complete image lacks is deleted, unless the controller cannot read it
+            # now. For a topic that is active at the other site, that site aborts open transactions.
+            is_deleted = found is None and image.is_complete and partition.topic not in image.quarantined
+            if is_deleted or image.role_of_topic(partition.topic) is LinkRole.PASSIVE:
                 done.add(partition)
             # without a leader the partition waits for the next round
             elif found is not None and found.leader >= 0:

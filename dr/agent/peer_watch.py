@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 import grpc
 from msgspec import Struct, field
 
-from dr.agent.account_store import LinkUnknown
+from dr.agent.account_store import LinkUnknown, awaits_truncation
 from dr.agent.core.answer_times import AnswerTimes
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.core.site_view import whole_view, without_topics
@@ -30,7 +30,7 @@ from runtime.supervision import Supervisor
 from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewReply, GetSiteViewRequest, ListLinksRequest
-from wire.rules.links import other_site, supersedes, truncates_logs
+from wire.rules.links import other_site, supersedes
 from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS = 1000
@@ -276,12 +276,7 @@ class PeerWatch:
             await self._on_level(own)
 
     async def _may_confirm(self, own: LinkRecord) -> bool:
-        """Return False while a failover still truncates the own logs: clients may write only after
-        the run has stored the account.
-        """
-        if own.active_site != self._site or not truncates_logs(own):
-            return True
-        return own.epoch in await self._store.accounts.stored(own.name)
+        return own.active_site != self._site or not await awaits_truncation(own, self._store.accounts)
 
     async def _adopt(self, record: LinkRecord) -> None:
         try:

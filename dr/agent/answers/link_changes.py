@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import grpc
 
+from dr.agent.account_store import awaits_truncation
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
 from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.following import without_standby
@@ -206,6 +207,12 @@ class LinkChanges(Answers):
         stored, _version = await self._parts.store.get(request.name)
         if stored.epoch != request.epoch:
             message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        if stored.active_site == self._site and await awaits_truncation(stored, self._parts.store.accounts):
+            message = (
+                f"a failover has not truncated the logs of {self._site} yet, for epoch {stored.epoch} of link "
+                f"{stored.name!r}: run it again to finish it (antipode failover {stored.name} --to {self._site})"
+            )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
         if stored.lease_ms:
             self._parts.leases.request_open(stored)

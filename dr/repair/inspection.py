@@ -52,13 +52,18 @@ async def judged_offsets(
     does not answer.
     """
     found: list[Judged] = []
+    # The standby is asked first: what it has by then the active site has too, if it is healthy.
+    # Records that are written and mirrored after that are not judged, or they would seem extra.
+    last = min(last, max([await _end_offset(site, key) for site in (standby, active)]) - 1)
     at = first
     while at <= last:
         mine = await _part(active, key, at, last + 1)
-        # The standby is read exactly as far as the window of the active site reaches, so that the
-        # judge never takes offsets that were not read for missing ones.
-        end = last + 1 if mine.broken_at >= 0 or not mine.batches else mine.batches[-1].last_offset + 1
-        copy = await _part(standby, key, at, end)
+        # The standby is read at least as far as the window of the active site reaches, so that the
+        # judge never takes offsets that were not read for missing ones. An answer ends with a
+        # segment, and the sites' segments differ: the same number of bytes is no measure for it.
+        reached = mine.batches[-1].last_offset + 1 if mine.batches else at
+        end = last + 1 if mine.broken_at >= 0 or not mine.batches else reached
+        copy = await _part(standby, key, at, end, whole_until=reached)
         mine, orders = await _healed_by_followers(active, key, mine)
         copy, more = await _healed_by_followers(standby, key, copy)
         if not mine.batches and mine.broken_at < 0 and copy.batches:
@@ -113,9 +118,16 @@ async def _at_follower(site: Site, key: PartitionKey, node: int, wanted: LogBatc
         return []
 
 
-async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
+async def _end_offset(site: Site, key: PartitionKey) -> int:
+    try:
+        return (await site.client.offsets_at([key], LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER))[key]
+    except KafkaClientError as error:
+        raise OperationalFailure(f"site {site.name} does not answer for {key[0]}-{key[1]}: {error}") from error
+
+
+async def _part(site: Site, key: PartitionKey, first: int, end: int, *, whole_until: int = 0) -> LogPart:
     """The batches that begin between the two offsets (end not included), as far as one window
-    reaches.
+    reaches, and all of those below `whole_until`.
     """
     try:
         starts = await site.client.offsets_at([key], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
@@ -123,7 +135,7 @@ async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
         part = LogPart(start_offset=starts[key], end_offset=ends[key])
         at, size_bytes = max(first, part.start_offset), 0
         batches: list[LogBatch] = []
-        while at < min(end, part.end_offset) and size_bytes < WINDOW_BYTES:
+        while at < min(end, part.end_offset) and (size_bytes < WINDOW_BYTES or at < whole_until):
             try:
                 content = await _fetched(site.client, key, at)
                 more = _batches(content, at)

@@ -82,8 +82,8 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
 
 
 def _begin(log: LogId, ranges: Sequence[ArchivedRange], holes: Iterable[Hole]) -> int:
-    """The end of the last hole of a log that is before or in its ranges. A hole behind them, as of a
-    log that retention has emptied, leaves no gap between them.
+    """The end of the last hole of a log that is before or in its ranges. A hole behind them, as of
+    a log that retention has emptied, leaves no gap between them.
     """
     end_offset = ranges[-1].end_offset
     return max((one.end_offset for one in holes if one.log == log and one.first_offset < end_offset), default=0)

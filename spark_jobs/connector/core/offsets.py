@@ -76,8 +76,8 @@ def parse_offsets(text: str) -> PartitionOffsets:
 
 
 def parse_times(text: str) -> PartitionOffsets:
-    """`{"topic": {"0": 1700000000000}}` by partition. InvalidOffsets, also for a time below 0, which
-    to brokers is an end of the log.
+    """`{"topic": {"0": 1700000000000}}` by partition. InvalidOffsets, also for a time below 0,
+    which to brokers is an end of the log.
     """
     times = parse_offsets(text)
     if min(times.values(), default=0) < 0:

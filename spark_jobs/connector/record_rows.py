@@ -122,7 +122,8 @@ def _with_headers(wanted: OffsetRange, batches: Iterable[tuple[bytes, BatchHeade
         time_type = int(header.is_log_append_time)
         for record in decode_body(body, header):
             if wanted.first_offset <= record.offset < wanted.until_offset:
-                headers = [{"key": printable_name(name), "value": value} for name, value in record.headers]
+                # without headers a null, as in the Kafka connector
+                headers = [{"key": printable_name(name), "value": value} for name, value in record.headers] or None
                 time_us = record.timestamp_ms * 1000
                 place = (wanted.topic, wanted.partition, record.offset)
                 rows.append((record.key, record.value, *place, time_us, time_type, headers))

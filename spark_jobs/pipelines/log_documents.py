@@ -28,14 +28,19 @@ from spark_jobs.pipelines.core.bulk_requests import Rejected
 from spark_jobs.pipelines.document_store import nodes_of, write_rows
 from spark_jobs.streaming import run_queries
 
-EVERYTHING: Final = "."
+EVERYTHING: Final = ""
+"""As an expression it is also in an empty line."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The job's options."""
     found = topic_parser("Keep matching log lines of a topic as documents.")
     found.add_argument("--topic", required=True, help="topic with a line in each record's value")
-    found.add_argument("--match", default=EVERYTHING, help="a regular expression that lines have to contain")
+    found.add_argument(
+        "--match",
+        default=EVERYTHING,
+        help="a regular expression that lines have to contain; by default all lines are kept",
+    )
     where = found.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", type=Path, help="directory of the documents, as Parquet")
     where.add_argument(
@@ -100,7 +105,8 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
         .trigger(**trigger_of(given))
     )
     run_queries(writer.start)
-    return f"kept the lines of {given.topic} that match {given.match!r} in {given.to or given.index}"
+    lines = f"the lines of {given.topic}" + (f" that match {given.match!r}" if given.match else "")
+    return f"kept {lines} in {given.to or given.index}"
 
 
 if __name__ == "__main__":

@@ -198,13 +198,15 @@ def watched(stored: DataFrame, since_ms: dict[str, int]) -> DataFrame:
 
 
 def _counted(judged: DataFrame, topic: str, batch: int) -> DataFrame:
-    """A message a window: the batch's number makes it the same one when the batch is run again."""
+    """A message a window: topic and number of the batch make it the same one when the batch is run
+    again, and another one than that of an ingest of another topic.
+    """
     window = (F.floor(F.greatest("sent_ms", F.lit(0)) / MINUTE_MS) * MINUTE_MS).cast("bigint")
     sums = judged.groupBy(window.alias("window_start_ms")).agg(
         F.count(F.when(F.col("reason").isNull(), 1)).alias("stored"), F.count("reason").alias("rejected")
     )
     message = F.struct(
-        F.concat_ws("-", F.lit(TIER), F.lit(batch), "window_start_ms").alias("id"),
+        F.concat_ws("-", F.lit(TIER), F.lit(topic), F.lit(batch), "window_start_ms").alias("id"),
         F.lit(TIER).alias("tier"),
         F.lit(topic).alias("topic"),
         "window_start_ms",

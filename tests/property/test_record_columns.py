@@ -86,7 +86,11 @@ def test_rows_are_the_records_of_the_wanted_offsets(
             "timestamp": epoch + dt.timedelta(milliseconds=record.timestamp_ms),
             "timestampType": 0,
         }
-        | ({"headers": [{"key": name, "value": value} for name, value in record.headers]} if has_headers else {})
+        | (
+            {"headers": [{"key": name, "value": value} for name, value in record.headers] or None}
+            if has_headers
+            else {}
+        )
         for record in records
         if first <= record.offset < first + length
     ]

@@ -206,6 +206,17 @@ def test_matching_lines_of_several_clients_are_found_once_and_other_lines_are_no
     assert log_documents.found_in(jobs.spark, target, "INFO").count() == 0
 
 
+def test_without_an_expression_all_lines_are_documents_also_empty_ones(spark: SparkSession) -> None:
+    given = log_documents.parser().parse_args(
+        ["--bootstrap-server", "h:1", "--topic", "t", "--to", "d", "--checkpoint", "c"]
+    )
+    lines = [b"a", b"", b"\n", None]
+    rows = [("t", 0, offset, None, line) for offset, line in enumerate(lines)]
+    records = spark.createDataFrame(rows, "topic string, partition int, offset long, timestamp timestamp, value binary")
+    found = log_documents.documents_of(records, given.match).collect()
+    assert [(row.id, row.message) for row in found] == [("t-0-0", "a"), ("t-0-1", ""), ("t-0-2", "\n")]
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DocumentStore]:
     """A real engine."""

@@ -154,6 +154,12 @@ def test_capture_times_are_utc_in_a_session_of_any_zone(spark: SparkSession, zon
     assert (row.reason, row.capture_ms, row.sent_ms) == (None, captured_ms, captured_ms)
 
 
+def test_counts_of_two_data_topics_are_not_taken_for_repetitions(spark: SparkSession) -> None:
+    judged = spark.createDataFrame([(0, None)], "sent_ms long, reason string")
+    counts = [json.loads(road_ingest._counted(judged, topic, 3).collect()[0].value) for topic in ("a", "b")]
+    assert len({one["id"] for one in counts}) == 2
+
+
 class Contracted:
     """Topics of a contract of their own, as `antipode pipeline topics` creates and checks them."""
 

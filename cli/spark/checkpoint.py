@@ -16,7 +16,7 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from mirror.translate.offset_translator import TranslatedOffset
-    from wire.protocol.ids import PartitionKey
+    from spark_jobs.connector.core.checkpoints import Position
 
 app = typer.Typer(help="Checkpoints of Spark's streaming queries.", no_args_is_help=True)
 
@@ -56,31 +56,31 @@ def translate(
     --bootstrap-server b1:9092
     """
     from spark_jobs.connector.checkpoint_files import Checkpoint
-    from spark_jobs.connector.core.checkpoints import rewritten, topic_offsets
+    from spark_jobs.connector.core.checkpoints import positions, rewritten
 
     if to is None and not is_dry_run:
         raise usage_error("--to is not set; accepted: a directory for the new checkpoint, or --dry-run")
     with failures_as_messages():
         found = Checkpoint(checkpoint)
-        offsets = {key: at for source in found.offsets.sources for key, at in (topic_offsets(source) or {}).items()}
-        if not offsets:
+        read = sorted(positions(found.offsets))
+        if not read:
             raise OperationalFailure(f"batch {found.batch} of {checkpoint} has no offsets of topics")
         there = asyncio.run(
-            _translated((bootstrap_server, source_bootstrap_server), link, offsets, is_upstream=is_upstream)
+            _translated((bootstrap_server, source_bootstrap_server), link, read, is_upstream=is_upstream)
         )
         if to is not None and not is_dry_run:
-            places = {key: (one.topic, one.partition, one.offset) for key, one in there.items()}
+            places = {position: (one.topic, one.partition, one.offset) for position, one in there.items()}
             found.copy(to, lambda file: rewritten(file, places))
     rows = [
         {
             "topic": key[0],
             "partition": key[1],
-            "offset": offsets[key],
+            "offset": offset,
             "topic_there": one.topic,
             "offset_there": one.offset,
             "is_noted": one.is_known,
         }
-        for key, one in sorted(there.items())
+        for (key, offset), one in there.items()
     ]
     if output is OutputFormat.JSON:
         print_json({"batch": found.batch, "to": None if is_dry_run else str(to), "offsets": rows})
@@ -95,8 +95,8 @@ def translate(
 
 
 async def _translated(
-    ends: tuple[str, str], link: str, offsets: dict[PartitionKey, int], *, is_upstream: bool
-) -> dict[PartitionKey, TranslatedOffset]:
+    ends: tuple[str, str], link: str, read: list[Position], *, is_upstream: bool
+) -> dict[Position, TranslatedOffset]:
     """Asks the target's brokers and, unless they are not named, the source's."""
     from mirror.link.ports import Unreachable
     from mirror.translate.offset_translator import OffsetTranslator
@@ -111,4 +111,4 @@ async def _translated(
     except (KafkaClientError, Unreachable) as error:
         raise OperationalFailure(str(error)) from error
     ask = translator.upstream if is_upstream else translator.downstream
-    return {key: ask(*key, offset) for key, offset in offsets.items()}
+    return {(key, offset): ask(*key, offset) for key, offset in read}

@@ -14,6 +14,8 @@ from typing import Final
 from spark_jobs.connector.core.offsets import PartitionOffsets, by_topic, decode_position
 from wire.protocol.ids import PartitionKey
 
+Position = tuple[PartitionKey, int]
+"""A partition, and the offset up to which it was read."""
 VERSION: Final = "v1"
 NO_OFFSETS: Final = "-"
 
@@ -59,9 +61,14 @@ def topic_offsets(source: str) -> PartitionOffsets | None:
         return None
 
 
-def rewritten(file: OffsetsFile, translated: Mapping[PartitionKey, tuple[str, int, int]]) -> OffsetsFile:
-    """The file with each topic, partition and offset translated to the other end. Leader epochs are
-    left out, because the other end has different ones.
+def positions(file: OffsetsFile) -> set[Position]:
+    """The positions of all sources. Two sources may read the same topics, up to other offsets."""
+    return {position for source in file.sources for position in (topic_offsets(source) or {}).items()}
+
+
+def rewritten(file: OffsetsFile, translated: Mapping[Position, tuple[str, int, int]]) -> OffsetsFile:
+    """The file with each position translated to topic, partition and offset of the other end.
+    Leader epochs are left out, because the other end has different ones.
     """
     sources = []
     for source in file.sources:
@@ -69,6 +76,8 @@ def rewritten(file: OffsetsFile, translated: Mapping[PartitionKey, tuple[str, in
         if offsets is None:
             sources.append(source)
             continue
-        there = {(topic, partition): offset for topic, partition, offset in map(translated.__getitem__, offsets)}
+        there = {
+            (topic, partition): offset for topic, partition, offset in map(translated.__getitem__, offsets.items())
+        }
         sources.append(json.dumps(by_topic(there), separators=(",", ":")))
     return replace(file, sources=tuple(sources))

@@ -13,8 +13,6 @@ from dr.agent.site_cache import DISCONNECTED
 from dr.sites.core.loss import LossAccount
 from runtime.retries import jittered_backoff
 from runtime.zookeeper.client import ZooKeeper
-from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import truncates_logs
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
 
@@ -36,13 +34,6 @@ def _is_final(document: str) -> bool:
         return LossAccount.from_json(document).is_final
     except (ValueError, TypeError, KeyError):
         return False  # an account that cannot be read may be replaced
-
-
-async def awaits_truncation(record: LinkRecord, accounts: AccountStore) -> bool:
-    """True while a failover still has to truncate the logs of the record's active site: clients may
-    write there only after the run has stored the account.
-    """
-    return truncates_logs(record) and record.epoch not in await accounts.stored(record.name)
 
 
 class AccountStore:

@@ -22,7 +22,7 @@ from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
-from wire.rules.links import supersedes
+from wire.rules.links import supersedes, truncates_logs
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
 from wire.znodes.arbiter_znodes import Holder
@@ -347,3 +347,10 @@ class LinksStore:
         if not found[0].isdigit():
             raise MalformedZnode(path, f"{found[0]!r} is not an epoch")
         return int(found[0])
+
+
+async def awaits_truncation(record: LinkRecord, store: LinksStore) -> bool:
+    """True while a failover still has to truncate the logs of the record's active site: clients may
+    write there only after the run has stored the account.
+    """
+    return truncates_logs(record) and record.epoch not in await store.accounts.stored(record.name)

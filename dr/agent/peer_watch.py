@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 import grpc
 from msgspec import Struct, field
 
-from dr.agent.account_store import LinkUnknown, awaits_truncation
+from dr.agent.account_store import LinkUnknown
 from dr.agent.core.answer_times import AnswerTimes
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.core.site_view import whole_view, without_topics
 from dr.agent.leases.keeper import LeaseKeeper
-from dr.agent.links_store import LinksStore
+from dr.agent.links_store import LinksStore, awaits_truncation
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.clock import Clock
@@ -276,7 +276,7 @@ class PeerWatch:
             await self._on_level(own)
 
     async def _may_confirm(self, own: LinkRecord) -> bool:
-        return own.active_site != self._site or not await awaits_truncation(own, self._store.accounts)
+        return own.active_site != self._site or not await awaits_truncation(own, self._store)
 
     async def _adopt(self, record: LinkRecord) -> None:
         try:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import grpc
 
-from dr.agent.account_store import awaits_truncation
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
 from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
-from dr.agent.links_store import LinkConflict
+from dr.agent.links_store import LinkConflict, awaits_truncation
 from dr.sites.core.link_checks import automatic_problems, record_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
@@ -208,7 +207,7 @@ class LinkChanges(Answers):
         if stored.epoch != request.epoch:
             message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
-        if stored.active_site == self._site and await awaits_truncation(stored, self._parts.store.accounts):
+        if stored.active_site == self._site and await awaits_truncation(stored, self._parts.store):
             message = (
                 f"a failover has not truncated the logs of {self._site} yet, for epoch {stored.epoch} of link "
                 f"{stored.name!r}: run it again to finish it (antipode failover {stored.name} --to {self._site})"

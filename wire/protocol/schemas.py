@@ -53,9 +53,10 @@ def response_type(api_key: int, version: int) -> type[Any]:
         raise UnknownSchema(f"no response schema for API key {api_key} version {version}") from error
 
 
-@cache
 def has_schema(api_key: int, version: int) -> bool:
-    """True if kio describes request and response of this version."""
+    """True if kio describes request and response of this version. Not cached: clients may ask about
+    any version.
+    """
     try:
         return request_type(api_key, version) is not None and response_type(api_key, version) is not None
     except UnknownSchema:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -41,3 +43,16 @@ def test_a_header_of_produce_or_fetch_loads_no_described_message() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_what_a_client_asks_for_in_vain_is_not_remembered() -> None:
+    """There are four thousand million APIs and versions to ask a broker for."""
+    tracemalloc.start()
+    try:
+        assert not any(schemas.has_schema(999, version) for version in range(10))
+        before, _ = tracemalloc.get_traced_memory()
+        assert not any(schemas.has_schema(999, version) for version in range(10, 5_000))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()

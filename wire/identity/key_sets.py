@@ -2,8 +2,9 @@
 (`sasl.oauthbearer.jwks.endpoint.url`), read in the background.
 
 A file is looked at twice a second, as certificates are; a URL is asked each
-`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer. The last keys stay
-valid while the endpoint does not answer. A part of the process calls `look`.
+`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer, or after a token
+that names another key, as by Kafka. The last keys stay valid while the endpoint does not answer. A
+part of the process calls `look`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -27,6 +29,8 @@ log = get_logger(__name__)
 URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 ACCEPTED: Final = "accepted: file:///path or https://host/path of a JSON web key set, http on loopback alone"
 RETRY_MS: Final = 5_000
+ASKED_AGAIN_MS: Final = 10_000
+"""The least time (ms) between two requests for the sake of keys that tokens name."""
 ANSWER_WITHIN_S: Final = 10
 BYTES_MAX: Final = 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -56,6 +60,8 @@ class KeySet:
         self.url = url
         self.refresh_ms = refresh_ms
         self._due_at_ms = 0.0
+        self._asked_at_ms = -inf
+        self._lacks_key = False
         self._seen = (0, 0)
         self.keys: Mapping[str, PublicKey] = {}
         self._file = Path(unquote(parts.path)) if parts.scheme == "file" else None
@@ -69,6 +75,10 @@ class KeySet:
             except (OSError, ValueError) as error:
                 raise ConfigurationError(URL, url, f"{ACCEPTED} ({error})") from error
 
+    def note_unknown_key(self) -> None:
+        """A token names a key that is not here."""
+        self._lacks_key = True
+
     async def look(self, clock: Clock) -> None:
         """Read the file if it has changed, or ask the URL if it is time."""
         if self._file is not None:
@@ -79,8 +89,9 @@ class KeySet:
             if facts == self._seen:
                 return
             self._seen = facts
-        elif clock.monotonic_ms() < self._due_at_ms:
+        elif clock.monotonic_ms() < self._due_at_ms and not self._is_asked_again(clock):
             return
+        self._asked_at_ms, self._lacks_key = clock.monotonic_ms(), False
         try:
             self.keys = read_key_set(await asyncio.to_thread(self._read))
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -91,6 +102,10 @@ class KeySet:
             return
         self._due_at_ms = clock.monotonic_ms() + self.refresh_ms
         log.info("keys of tokens were read", url=self.url, count=len(self.keys))
+
+    def _is_asked_again(self, clock: Clock) -> bool:
+        # tokens with invented keys must not become a storm of requests
+        return self._lacks_key and clock.monotonic_ms() - self._asked_at_ms >= ASKED_AGAIN_MS
 
     def _facts(self) -> tuple[int, int]:
         assert self._file is not None

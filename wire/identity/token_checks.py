@@ -9,7 +9,7 @@ from typing import Final
 
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
-from wire.identity.core.json_web_tokens import TokenHolder, TokenRules, holder_of_token
+from wire.identity.core.json_web_tokens import TokenHolder, TokenRules, UnknownKey, holder_of_token
 from wire.identity.key_sets import URL, KeySet
 
 CALLBACK_CLASS: Final = "sasl.server.callback.handler.class"
@@ -88,4 +88,13 @@ def read_token_check(value_of: Callable[[str], str | None], tokens: TokenKeys) -
     )
     keys = tokens.of(value(URL), refresh_ms=number(REFRESH_MS, 3_600_000)) if value(URL) else None
     clock = SystemClock()
-    return lambda token: holder_of_token(token, rules, {} if keys is None else keys.keys, clock.now_ms())
+
+    def check(token: str) -> TokenHolder:
+        try:
+            return holder_of_token(token, rules, {} if keys is None else keys.keys, clock.now_ms())
+        except UnknownKey:
+            if keys is not None:
+                keys.note_unknown_key()
+            raise
+
+    return check

@@ -33,6 +33,12 @@ class InvalidToken(ValueError):
     """
 
 
+class UnknownKey(InvalidToken):
+    """The token names a key that is not in the key set: the authorization server may have changed
+    its keys.
+    """
+
+
 class TokenHolder(NamedTuple):
     """The name that a token gives its holder, and when the token expires (Unix ms)."""
 
@@ -103,7 +109,7 @@ def _check_signature(header: Mapping[str, Any], signed: bytes, signature: bytes,
     identity = header.get("kid")
     key = next(iter(keys.values())) if identity is None and len(keys) == 1 else keys.get(str(identity))
     if key is None:
-        raise InvalidToken("its key is not in the key set")
+        raise UnknownKey("its key is not in the key set")
     try:
         match header.get("alg"), key:
             case "RS256", rsa.RSAPublicKey():

@@ -264,7 +264,7 @@ class TranslateEnds:
         """Drop the connections."""
         if self._transactions is not None:
             await self._transactions.close()
-        for closing in (self.source, self._site, self._source_client, self._target_client):
+        for closing in (self._tails, self.source, self._site, self._source_client, self._target_client):
             await closing.close()
 
     def open_fetch(self) -> KafkaFetch:

@@ -35,6 +35,10 @@ from wire.protocol.ids import LATEST_TIMESTAMP, READ_COMMITTED, TopicPartition
 
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
+ANSWERED_WITHIN_S = 1.0
+"""How long (s) an answer waits for the partitions of which much has to be read. The partitions of
+the same question are not kept waiting longer than this; the reading goes on until the next one.
+"""
 LOOKING_BACK_GROWS = 64
 """The factor by which each look covers more of the target's log, while the target does not report
 how much of it is kept.
@@ -71,6 +75,10 @@ class TailReader:
         self._record_filter = record_filter
         self._may_append_to_others = may_append_to_others
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        # Comparisons of whole logs have turns of their own.
+        self._long_turns = asyncio.Semaphore(READS_AT_ONCE)
+        # The partitions whose position is being found, or was found since the last question.
+        self._finding: dict[TopicPartition, asyncio.Task[LogAnswer]] = {}
         # Partitions whose first batch was refused since the last look.
         self.doubted: set[TopicPartition] = set()
         # When the target's log was last looked at, monotonic ms.
@@ -92,7 +100,11 @@ class TailReader:
         try:
             era = await self._translations.be_ready()
             ends = await log_ends()
-            found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
+            fresh = {key for key, end in ends.items() if self._find(key, end, era)}
+            finding = {key: self._finding[key] for key in ends}
+            if finding:
+                await asyncio.wait(finding.values(), timeout=ANSWERED_WITHIN_S)
+            found = {key: self._found(key, task, is_fresh=key in fresh) for key, task in finding.items()}
             # Noted before the first write: records beyond the note are then known to be the link's
             # own.
             await self._translations.save()
@@ -100,18 +112,43 @@ class TailReader:
             return dict.fromkeys(keys, Differs(str(error)))
         except Unreachable as error:
             return dict.fromkeys(keys, error)
-        return dict(zip(ends, found, strict=True))
+        return found
+
+    async def close(self) -> None:
+        """End the reading."""
+        finding = list(self._finding.values())
+        for task in finding:
+            task.cancel()
+        await asyncio.gather(*finding, return_exceptions=True)
+
+    def _find(self, key: TopicPartition, end: LogAnswer, era: int) -> bool:
+        """Find the position of a partition; False if that is under way for an earlier question, or
+        has ended since with a reason why there is none.
+        """
+        task = self._finding.get(key)
+        if task is not None and not _is_outdated(task):
+            return False
+        # Also after it was found for an earlier question: it may be outdated, and what was read for
+        # it is known now.
+        self._finding[key] = asyncio.get_running_loop().create_task(self._position(key, end, era))
+        return True
+
+    def _found(self, key: TopicPartition, task: asyncio.Task[LogAnswer], *, is_fresh: bool) -> LogAnswer:
+        if not task.done() or (not is_fresh and _is_outdated(task)):
+            return Unreachable(f"its log is compared with the source's: {key}")
+        if self._finding.get(key) is task:
+            del self._finding[key]
+        return task.result()
 
     async def _position(self, key: TopicPartition, end: LogAnswer, era: int) -> LogAnswer:
         if not isinstance(end, LogEnds):
             return end
-        async with self._turns:
-            try:
-                return await self._resume(key, end, era)
-            except Unreachable as error:
-                return error
-            except (HistoryMismatch, InvalidBatch) as error:
-                return Differs(f"{key}: {error}")
+        try:
+            return await self._resume(key, end, era)
+        except Unreachable as error:
+            return error
+        except (HistoryMismatch, InvalidBatch) as error:
+            return Differs(f"{key}: {error}")
 
     async def _resume(self, key: TopicPartition, end: LogEnds, era: int) -> LogEnds:
         # The wait comes before the read: a request that arrived later would be appended unnoticed.
@@ -121,16 +158,18 @@ class TailReader:
         if self._translations.is_new(key):
             translation = self._translations.begun(key)
             if end.end_offset > end.log_start_offset:
-                end = await self._compare(key, translation, end)
+                async with self._long_turns:
+                    end = await self._compare(key, translation, end)
                 self._translations.demand(key, era)
             self._translations.put(key, translation)
         translation = self._translations.of(key)
         translation.target_start = end.log_start_offset
         before = translation.position.source_next
-        if end.end_offset < translation.position.target_next or translation.has_target_gone_back:
-            await self._go_back(key, translation, end)
-        if end.end_offset > translation.position.target_next:
-            await self._match_tail(key, translation, end)
+        async with self._turns:
+            if end.end_offset < translation.position.target_next or translation.has_target_gone_back:
+                await self._go_back(key, translation, end)
+            if end.end_offset > translation.position.target_next:
+                await self._match_tail(key, translation, end)
         # The log is known up to its end, so batches without an answer are either found in it or
         # must be written again.
         translation.rest()
@@ -337,3 +376,8 @@ class TailReader:
     def producer_of(self, header: BatchHeader) -> int:
         """The producer id under which a batch of the source is written."""
         return self._translations.producers[self._provenance.origin_of(header.producer_id)]
+
+
+def _is_outdated(task: asyncio.Task[LogAnswer]) -> bool:
+    """True if a position was found for an earlier question, or an error ended the search for it."""
+    return task.done() and (task.exception() is not None or isinstance(task.result(), LogEnds))

@@ -4,6 +4,7 @@ arrive during the comparison.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
@@ -16,6 +17,7 @@ from mirror.translate.core.offset_map import Run
 from mirror.translate.core.translation import Position, Translation
 from mirror.translate.tail_reader import TailReader
 from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
 from wire.batches.records import Record, encode_batch
 from wire.protocol.ids import TopicPartition
 
@@ -102,3 +104,43 @@ async def test_batches_that_the_target_took_after_the_question_for_its_end_are_c
         assert answer == LogEnds(log_start_offset=0, end_offset=2 * BATCH, last_epoch=-1)
         assert list(translation.map) == [Run(0, 0, 2 * BATCH)]
         assert translation.position.target_next == 2 * BATCH
+
+
+async def test_a_long_comparison_of_one_partition_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, may_read, reads = TopicPartition("orders", 1), asyncio.Event(), list[int]()
+    log = batch(0, OURS, 0)
+
+    async def fetch(_client: Any, _topic: str, partition: int, _offset: int, **_: Any) -> bytes:
+        assert partition == KEY.partition
+        reads.append(partition)
+        await may_read.wait()
+        return log
+
+    async def read(_client: Any, _key: TopicPartition, offset: int, **_: Any) -> tuple[bytes, frozenset[int]]:
+        return log[:0] if offset else log, frozenset()
+
+    async def log_ends() -> dict[TopicPartition, LogEnds]:
+        ends = {KEY: BATCH, other: 0}
+        return {key: LogEnds(log_start_offset=0, end_offset=end, last_epoch=0) for key, end in ends.items()}
+
+    monkeypatch.setattr(tail_reader, "fetch_records", fetch)
+    monkeypatch.setattr(tail_reader, "ANSWERED_WITHIN_S", 0.01)
+    made = {KEY: Translation(), other: Translation()}
+    translations = MagicMock(
+        be_ready=AsyncMock(), have_producer=AsyncMock(), save=AsyncMock(), producers={"a": OURS}, is_transactional=False
+    )
+    translations.begun, translations.of = made.__getitem__, made.__getitem__
+    translations.is_rebound.return_value = False
+    translations.is_new = lambda key: not made[key].is_dirty
+    reader = reader_of(translations=translations, record_filter=MagicMock(read=read))
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            answers = await reader.positions([KEY, other], log_ends)
+            assert answers[other] == LogEnds(log_start_offset=0, end_offset=0, last_epoch=-1)
+            assert "compared" in str(answers[KEY])
+        may_read.set()
+        await eventually(lambda: made[KEY].is_dirty)
+        answers = await reader.positions([KEY, other], log_ends)
+    assert answers[KEY] == LogEnds(log_start_offset=0, end_offset=BATCH, last_epoch=-1)
+    assert len(reads) == 1, "each question begins another comparison"
+    await reader.close()

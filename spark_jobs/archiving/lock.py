@@ -43,6 +43,7 @@ class ArchiveLock:
         self._lease_ms = lease_ms
         self._renewals = 0
         self._id = uuid4().hex
+        self._host = socket.gethostname()
         self._ended = threading.Event()
 
     @contextmanager
@@ -69,15 +70,18 @@ class ArchiveLock:
 
         An archiver that is only asking withdraws its claim as soon as it sees this one.
         """
-        if all(claim.claim_id != self._id for claim in self._claims()):
-            raise OperationalFailure(
-                f"the archive's lock was lost: this process did not renew it for {self._lease_ms} ms; run it again"
-            )
+        self._check_own()
         deadline = time.monotonic() + self._lease_ms / _MS
         while live := self._live(self._own()):
             if time.monotonic() >= deadline:
                 raise OperationalFailure(f"the archive is in use by {live[0]} too: end one of them, and run it again")
             time.sleep(_POLL_S)
+
+    def _check_own(self) -> None:
+        if all(claim.claim_id != self._id for claim in self._claims()):
+            raise OperationalFailure(
+                f"the archive's lock was lost: this process did not renew it for {self._lease_ms} ms; run it again"
+            )
 
     def _wait_alone(self, refusal: str) -> None:
         live = self._live(self._own())
@@ -103,7 +107,7 @@ class ArchiveLock:
         """Live claims: of a running process on this machine, or of a process elsewhere that renews
         its claim within the lease. The others' claims are removed.
         """
-        here = [claim for claim in claims if claim.host == socket.gethostname()]
+        here = [claim for claim in claims if claim.host == self._host]
         # a running process of this machine holds it: nothing to wait for
         if here:
             return here
@@ -123,13 +127,14 @@ class ArchiveLock:
             self._renewals += 1
             # one failed renewal is within the lease
             with suppress(OperationalFailure):  # the next renewal, or `check`, meets what lasts
-                self.check()
+                # not `check`: an archiver that is only asking waits for this very renewal
+                self._check_own()
                 self._write(self._own())
 
     def _own(self) -> Claim:
         return Claim(
             claim_id=self._id,
-            host=socket.gethostname(),
+            host=self._host,
             pid=os.getpid(),
             process_started_ticks=_started_ticks(os.getpid()),
             renewals=self._renewals,

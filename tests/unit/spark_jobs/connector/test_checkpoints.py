@@ -12,7 +12,7 @@ METADATA = '{"batchWatermarkMs":0}'
 
 
 def test_each_source_keeps_its_own_position_in_a_topic_that_two_of_them_read() -> None:
-    """As of a query that joins a topic with itself: its sources ask for the end one after another."""
+    """As of a query that joins a topic with itself: its sources ask for the end in turn."""
     lines = [json.dumps({"t": {"0": 20}, "t (leader epochs)": {"0": 3}}), json.dumps({"t": {"0": 25}}), "-"]
     file = parse_offsets_file("\n".join(("v1", METADATA, *lines, '{"logOffset":7}')))
     assert positions(file) == {(("t", 0), 20), (("t", 0), 25)}

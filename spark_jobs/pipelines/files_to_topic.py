@@ -48,6 +48,8 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
 
 
 def _write(bootstrap: str, topic: str, bytes_max: int, records_max: int, rows: Iterable[Row]) -> Iterable[int]:
+    from confluent_kafka import KafkaException
+
     producer = idempotent_producer(bootstrap)
     problems: list[str] = []
 
@@ -63,6 +65,11 @@ def _write(bootstrap: str, topic: str, bytes_max: int, records_max: int, rows: I
                     break
                 except BufferError:
                     producer.poll(1.0)
+                except KafkaException as error:
+                    reason = error.args[0].str()
+                    raise OperationalFailure(
+                        f"a line of {len(value):,} bytes cannot go to {topic}: {reason}"
+                    ) from error
         left = producer.flush(ANSWER_WITHIN_S)
         if left or problems:
             raise OperationalFailure(f"{left or len(problems)} lines were not written to {topic}: {problems[:1]}")

@@ -111,6 +111,7 @@ class Segment(IndexedBatches):
         self.trim()
         self._append_time_entry(self.largest_timestamp())
         self.write_indexes()
+        self.transactions.write()
         self._forget_recent()
 
     def mark_dirty(self) -> None:
@@ -132,6 +133,7 @@ class Segment(IndexedBatches):
         descriptor.
         """
         self.trim()
+        self.transactions.write()
         # not forced to disk: a lookup checks the entry that it uses, and rebuilds what is wrong
         if not self.needs_no_index:
             self.become_inactive()

@@ -75,6 +75,28 @@ def test_an_abort_whose_index_entry_is_lost_stops_the_log(tmp_path):
     assert len(open_log(tmp_path / "t-0", disk).aborted_transactions(0, 9)) == 1
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_abort_on_a_full_disk_is_known_and_the_log_goes_on(tmp_path, is_clean):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    for producer_id in (7, 8):
+        append(log, batch(producer_id=producer_id, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+    for producer_id in (7, 8):
+        # the marker fits into the last block of the log file, and the index needs a new one
+        disk.fail_next("write", ".txnindex", code=errno.ENOSPC, written_bytes=9)
+        append(log, marker(producer_id=producer_id, is_commit=False), is_from_client=False)
+    assert [entry.producer_id for entry in log.aborted_transactions(0, 9)] == [7, 8]
+    fill(log, 1)
+    if is_clean:
+        log.close()
+    else:
+        log.abandon()
+    again = open_log(tmp_path / "t-0", disk, is_clean=is_clean)
+    assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7, 8]
+    again.truncate_to(3)
+    assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
+
+
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk)

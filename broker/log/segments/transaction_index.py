@@ -92,18 +92,19 @@ class TransactionIndex:
         if self._stored():
             self._replace([])
 
-    def flush(self) -> None:
-        """Make the entries durable."""
+    def flush(self) -> bool:
+        """Make the entries durable, but not the file's name; False if there is no file."""
         self.write()
         with storage_errors("flushing", self.path):
             try:
                 descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
-                return
+                return False
             try:
                 self._disk.fdatasync(descriptor)
             finally:
                 self._disk.close(descriptor)
+        return True
 
     def _replace(self, entries: list[AbortedTransaction]) -> None:
         with storage_errors("truncating", self.path):

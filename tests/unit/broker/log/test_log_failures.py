@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 
 import pytest
 
@@ -95,6 +96,23 @@ def test_an_abort_on_a_full_disk_is_known_and_the_log_goes_on(tmp_path, is_clean
     assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7, 8]
     again.truncate_to(3)
     assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
+
+
+def test_a_loss_of_power_after_a_clean_stop_removes_no_abort(tmp_path):
+    for seed in range(10):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        disk = FaultyDisk(str(root))
+        log = open_log(root / "t-0", disk)
+        append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+        # what a background flush leaves undone is for the stop
+        log.flush_now()
+        log.close()
+        disk.fsync_directory(str(root))
+        disk.crash(random.Random(seed))
+        again = open_log(root / "t-0", disk, is_clean=True)
+        assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
 
 
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):

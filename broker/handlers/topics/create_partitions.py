@@ -9,14 +9,17 @@ waits a moment for the brokers of this site and of its peers to know the new par
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time
 from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
@@ -57,17 +60,25 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreatePartitions request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await answered_elsewhere(request, context, doors, handle, entries="topics", results="results", names=names)
+    permits = doors.quotas.mutation_permits(context, is_free=request.validate_only)
+
+    def ask() -> Awaitable[Any | None]:
+        return answered_elsewhere(request, context, doors, handle, entries="topics", results="results", names=names)
+
+    if is_led_elsewhere(image, context, names):
+        count = sum(_added_count(known_topic(image, topic.name), topic) for topic in request.topics)
+        answer = await within_quota(context, request, permits, count, ask)
+    else:
+        answer = await ask()
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
-    permits = doors.quotas.mutation_permits(context, is_free=request.validate_only)
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name)
         if refusal is not None:
             results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
-        elif not permits.take(_added_count(image, topic)):
+        elif not permits.take(_added_count(image.topics.get(topic.name), topic)):
             results[topic.name] = _result(
                 build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
             )
@@ -79,8 +90,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     return build.response(results=answered, throttle_time=throttle_time(permits.throttle_time_ms))
 
 
-def _added_count(image: ClusterImage, topic: Any) -> int:
-    known = image.topics.get(topic.name)
+def _added_count(known: TopicImage | None, topic: Any) -> int:
     return 0 if known is None else max(topic.count - len(known.partitions), 0)
 
 

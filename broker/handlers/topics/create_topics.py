@@ -10,12 +10,13 @@ partitions are charged to the client's mutation quota at the broker that receive
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
+from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
@@ -79,12 +80,21 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateTopics request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await answered_elsewhere(request, context, doors, handle, entries="topics", results="topics", names=names)
+    permits = doors.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
+
+    def ask() -> Awaitable[Any | None]:
+        return answered_elsewhere(request, context, doors, handle, entries="topics", results="topics", names=names)
+
+    if is_led_elsewhere(image, context, names):
+        new = (topic for topic in request.topics if known_topic(image, topic.name) is None)
+        count = sum(_partition_count(doors, topic) for topic in new)
+        answer = await within_quota(context, request, permits, count, ask)
+    else:
+        answer = await ask()
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
-    permits = doors.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name)
         if names.count(topic.name) > 1:

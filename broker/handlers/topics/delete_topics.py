@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
@@ -90,14 +91,23 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     meant = [_meant(image, *state) for state in states]
     values = {"topics": meant, "timeout": request.timeout}
     handed_on = build_entity(schemas.request_type(API_KEY, MAX_VERSION), values)
-    answer = await doors.active_site.answer(image, replace(context, api_version=MAX_VERSION), handed_on, named)
+    permits, newest = doors.quotas.mutation_permits(context), replace(context, api_version=MAX_VERSION)
+
+    def ask() -> Awaitable[Any | None]:
+        return doors.active_site.answer(image, newest, handed_on, named)
+
+    if is_led_elsewhere(image, context, named):
+        known = (known_topic(image, name) for name in named)
+        count = sum(len(topic.partitions) for topic in known if topic is not None)
+        answer = await within_quota(newest, handed_on, permits, count, ask)
+    else:
+        answer = await ask()
     if answer is not None:
         names = {part["topic_id"]: name for part, (name, _) in zip(meant, states, strict=True) if part["topic_id"]}
         copies = await _with_copies(doors, build, names, answer.responses, allowed_ms(request.timeout))
-        return build.response(responses=(*refused, *copies))
+        return build.response(responses=(*refused, *copies), throttle_time=answer.throttle_time)
     results: list[Any] = refused
     wanted: dict[str, bytes] = {}
-    permits = doors.quotas.mutation_permits(context)
     for given_name, topic_id in states:
         name = given_name if given_name is not None else image.topic_names.get(topic_id)
         topic = image.topics.get(name) if name is not None else None

@@ -14,9 +14,10 @@ from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from broker.authorization.authorizer import Authorizer
+from broker.handlers.access.hiding import without_hidden_members
 from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
-from broker.handlers.groups import consumer_group_heartbeat
+from broker.handlers.groups import consumer_group_describe, consumer_group_heartbeat
 from broker.handlers.topics import delete_topics, describe_topic_partitions, metadata
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
@@ -228,3 +229,36 @@ async def test_a_member_by_regular_expression_gets_only_topics_that_it_may_descr
 
     assert (await beat(assignment("bills", "daily"))).assignment == assignment("daily")
     assert (await beat(None)).assignment is None
+
+
+def test_a_group_is_shown_although_a_topic_of_its_members_was_just_deleted() -> None:
+    """The deleted topic has no name here, and so no ACL."""
+    image = standby("daily", rights=[(Operation.READ, "daily")])
+    build = builder(consumer_group_describe.API_KEY, consumer_group_describe.MAX_VERSION)
+
+    def member(*topics: str) -> Any:
+        held = [SimpleNamespace(topic_name=name, topic_id=None, partitions=(0,)) for name in topics]
+        assigned = SimpleNamespace(topic_partitions=held)
+        return SimpleNamespace(assignment=assigned, target_assignment=assigned, subscribed_topic_names=("daily",))
+
+    def shown(*topics: str) -> ErrorCode:
+        group = build.part(
+            "DescribedGroup",
+            error_code=ErrorCode.none,
+            error_message=None,
+            group_id="g",
+            group_state="Stable",
+            group_epoch=1,
+            assignment_epoch=1,
+            assignor_name="uniform",
+            members=(member(*topics),),
+            authorized_operations=0,
+        )
+        answer: Any = build.response(groups=(group,))
+        context = asked_by_alice(consumer_group_describe, consumer_group_describe.MAX_VERSION)
+        (found,) = without_hidden_members(authorizer_of(image), context, None, answer).groups
+        code: ErrorCode = found.error_code
+        return code
+
+    assert shown("daily", "") is ErrorCode.none
+    assert shown("daily", "bills") is ErrorCode.topic_authorization_failed

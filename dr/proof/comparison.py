@@ -35,6 +35,10 @@ from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 
 SETTLE_POLL_S: Final = 0.1
+FOLLOWS_WITHIN_MS: Final = 2_000
+"""Time for a source that follows the target to get what the target has. Records that clients wrote
+at the target alone cost this time.
+"""
 RESTARTS_MAX: Final = 3
 """Maximum number of restarts of a partition because retention has moved its log start."""
 
@@ -195,16 +199,18 @@ class _Comparison:
 
     async def _begin(self, keys: Sequence[PartitionKey]) -> None:
         """Read the starts and ends of both sites' logs. The source is asked before and after the
-        target, and the target gets time to reach the source's earlier end.
+        target, and the target gets time to reach the source's earlier end. So does a source that
+        follows the target, as after a failover of the link.
         """
         self._progress(f"comparing {len(keys)} partitions")
         before = await self._extents(self._source, keys)
         # A compacted or damaged log of the source is not compared; the target's may be damaged too.
         await self._extents(self._target, [key for key in keys if key not in before])
-        target = await self._settled(before)
+        timeout_ms = self._request.settle_timeout_ms
+        target = await self._settled(self._target, before, timeout_ms)
         # The source is read again, so that records which arrived during the wait are not reported
         # as extra.
-        after = await self._extents(self._source, list(target))
+        after = await self._settled(self._source, target, min(timeout_ms, FOLLOWS_WITHIN_MS))
         for key in after:
             ends = differences_of_ends(source_before=before[key], source_after=after[key], target=target[key])
             if not self._request.is_lag_a_difference:
@@ -218,16 +224,18 @@ class _Comparison:
         descent = Descent(first_offset=first, end_offset=end, leaf_offsets=self._leaf_offsets)
         return _Partition(source, target, source_end_offset, descent, ends)
 
-    async def _settled(self, before: Mapping[PartitionKey, LogExtent]) -> dict[PartitionKey, LogExtent]:
-        """The target's ends when they have reached the source's, or when time is up."""
-        deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
-        found = await self._extents(self._target, list(before))
+    async def _settled(
+        self, site: SiteDigests, wanted: Mapping[PartitionKey, LogExtent], timeout_ms: int
+    ) -> dict[PartitionKey, LogExtent]:
+        """The site's ends when they have reached the wanted ones, or when time is up."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        found = await self._extents(site, list(wanted))
         while (
-            behind := [key for key, one in found.items() if one.high_watermark < before[key].high_watermark]
+            behind := [key for key, one in found.items() if one.high_watermark < wanted[key].high_watermark]
         ) and self._clock.monotonic_ms() < deadline_ms:
-            self._progress(f"site {self._target.site} is behind in {len(behind)} partitions")
+            self._progress(f"site {site.site} is behind in {len(behind)} partitions")
             await asyncio.sleep(SETTLE_POLL_S)
-            found |= await self._extents(self._target, behind)
+            found |= await self._extents(site, behind)
         return found
 
     async def _extents(self, site: SiteDigests, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogExtent]:

@@ -18,6 +18,10 @@ from wire.protocol.ids import PartitionKey
 NAMED_MAX: Final = 20
 """Topics that a message lists."""
 SETTLE_TIMEOUT_MS: Final = 10_000
+FOLLOWS_WITHIN_MS: Final = 2_000
+"""Time for a source that follows the target to get what the target has. Records that clients wrote
+at the target alone cost this time.
+"""
 NO_BOUND: Final = -1
 PROCESS_OFFSETS_MAX: Final = 500_000
 """So many offsets are compared in less time than Spark takes to start, or little more where each
@@ -74,8 +78,8 @@ class Request:
 
 
 def surveyed(request: Request, progress: Progress) -> list[Extent]:
-    """The logs to compare: those of both sites, after the target has had time to reach the source's
-    present ends. Raises OperationalFailure when a site does not answer, or no topic matches.
+    """The logs to compare: those of both sites, after each has had time to reach the other one's
+    ends. Raises OperationalFailure when a site does not answer, or no topic matches.
     """
     is_wanted = request.is_wanted
     progress(f"asking {request.source_site} and {request.target_site} for their logs")
@@ -87,8 +91,15 @@ def surveyed(request: Request, progress: Progress) -> list[Extent]:
         bounds |= first_since(request.source_bootstrap, is_wanted, request.until_ms)
     snapshot = bounded(snapshot, bounds)
     target = settled_ends(request.target_bootstrap, is_wanted, snapshot, timeout_ms=request.settle_timeout_ms)
-    newest = log_ends(request.source_bootstrap, is_wanted)
-    found = extents(snapshot, bounded(target, bounds), bounded(newest, bounds))
+    target = bounded(target, bounds)
+    # After a failover of the link the source follows the target, whose writers may be ahead of it.
+    newest = settled_ends(
+        request.source_bootstrap,
+        is_wanted,
+        {key: ends for key, ends in target.items() if key in snapshot},
+        timeout_ms=min(request.settle_timeout_ms, FOLLOWS_WITHIN_MS),
+    )
+    found = extents(snapshot, target, bounded(newest, bounds))
     if not found:
         raise OperationalFailure(_nothing_matches(request))
     return found

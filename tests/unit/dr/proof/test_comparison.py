@@ -1,4 +1,4 @@
-"""How long a comparison by digests waits for the target to reach the source's ends."""
+"""How long a comparison by digests waits for one site to reach the other one's ends."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ POLL_MS = 500
 SETTLE_TIMEOUT_MS = 10_000
 
 
-class SlowTarget:
-    """Both sites: the target stands still for a time, and then has what the source has."""
+class SlowSite:
+    """Both sites: one of them stands still for a time, and then has what the other one has."""
 
-    def __init__(self, clock: ManualClock, reaches_at_ms: float) -> None:
+    def __init__(self, clock: ManualClock, reaches_at_ms: float, slow: str) -> None:
         self._clock = clock
         self._reaches_at_ms = reaches_at_ms
+        self._slow = slow
 
     def site(self, name: str, *_: object) -> Any:
         """The digests of one site, in the place of `SiteDigests`."""
-        return _Digests(name, self._clock, self._reaches_at_ms if name == "b" else 0.0)
+        return _Digests(name, self._clock, self._reaches_at_ms if name == self._slow else 0.0)
 
 
 class _Digests:
@@ -53,9 +54,9 @@ class _Digests:
         return [], []
 
 
-async def compared(monkeypatch: pytest.MonkeyPatch, *, reaches_at_ms: float) -> EqualityReport:
+async def compared(monkeypatch: pytest.MonkeyPatch, *, reaches_at_ms: float, slow: str = "b") -> EqualityReport:
     clock = ManualClock()
-    monkeypatch.setattr(comparison, "SiteDigests", SlowTarget(clock, reaches_at_ms).site)
+    monkeypatch.setattr(comparison, "SiteDigests", SlowSite(clock, reaches_at_ms, slow).site)
     monkeypatch.setattr(comparison, "SETTLE_POLL_S", 0)
     request = ComparisonRequest(
         source_site="a",
@@ -80,3 +81,17 @@ async def test_a_target_that_is_behind_when_time_is_up_lacks_the_end_of_the_log(
     ((found,),) = (one.differences for one in report.partitions)
     assert (found.kind, found.first_offset, found.last_offset) == ("missing", 1, RECORDS - 1)
     assert found.detail == "beyond the end of the other log"
+
+
+async def test_a_source_that_follows_the_target_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover the writers are at the target."""
+    report = await compared(monkeypatch, reaches_at_ms=8 * POLL_MS, slow="a")
+    assert report.verdict == "equal"
+
+
+async def test_a_source_that_does_not_follow_lacks_what_was_written_at_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = await compared(monkeypatch, reaches_at_ms=10 * SETTLE_TIMEOUT_MS, slow="a")
+    ((found,),) = (one.differences for one in report.partitions)
+    assert (found.kind, found.first_offset, found.last_offset) == ("extra", 1, RECORDS - 1)

@@ -2,7 +2,8 @@
 record that the promoted site lacks, its quarantine contains the lost records. Pure.
 
 A partition has no own records if every record above the kept offset has a leader epoch of the
-promoted site's band, or if its log holds no other records at all. Several brokers may keep the same records; the longest entry counts.
+promoted site's band, or if its log holds no other records at all. Several brokers may keep the same
+records; the longest entry counts.
 
 The account may not know the kept offset, or abandoned records may have come back above it. A copy
 with a record of the band has no own records then either: the mirror compares a copy's history with

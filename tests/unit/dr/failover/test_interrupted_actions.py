@@ -49,7 +49,9 @@ class Observer:
 
 
 class Actions:
-    """Raises an epoch at the model's target, which falls silent when it is asked for its account."""
+    """Raises an epoch at the model's target, which falls silent when it is asked for its
+    account.
+    """
 
     account = None
 
@@ -109,7 +111,9 @@ class SilentBroker:
 async def test_a_broker_that_falls_silent_while_the_account_is_made_is_a_problem_of_the_site(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Clients have written at the promoted site, so its brokers are asked for the ends of epochs."""
+    """Clients have written at the promoted site, so its brokers are asked for the ends of
+    epochs.
+    """
     monkeypatch.setattr(accounting, "site_client", lambda *_: SilentBroker())
     link = link_that_lost_its_source()
     record = raised(link.b.record, to_site="b", highest_leader_epoch=0, now_ms=1)

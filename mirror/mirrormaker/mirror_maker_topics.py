@@ -153,7 +153,9 @@ class MirrorMakerTopics:
         }
         records = [(one.key, one.value) for one in changed.values()]
         await self._write(self._target, naming.checkpoints_topic, records, config.checkpoints_replication_factor)
-        self._reported_checkpoints |= {
+        # Groups with random names come and go: nothing is kept of those that are gone.
+        known = {place: at for place, at in self._reported_checkpoints.items() if place[0] in groups}
+        self._reported_checkpoints = known | {
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
         for one in changed.values():

@@ -246,7 +246,10 @@ class TranslatedTarget:
 
     async def groups(self) -> GroupStates:
         """Groups by id with their state."""
-        return await self._target.groups()
+        states = await self._target.groups()
+        if not states.problems:
+            self._read = {group: read for group, read in self._read.items() if group in states.by_group}
+        return states
 
     async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
         """The group's offsets in copies, as offsets of the source."""

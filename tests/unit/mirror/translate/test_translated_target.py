@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.topic_naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
-from mirror.link.group_ports import GroupReading
+from mirror.link.group_ports import GroupReading, GroupStates
 from mirror.link.ports import Unreachable
 from mirror.translate.core.translation import Translation
 from mirror.translate.notes.core.stored_map import Binding
@@ -115,6 +115,7 @@ class Groups:
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[TopicPartition, GroupOffset]] = {}
+        self.problems: dict[str, str] = {}
 
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -125,6 +126,22 @@ class Groups:
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         return GroupReading({group: dict(self.committed.get(group, {})) for group in groups})
+
+    async def groups(self) -> GroupStates:
+        return GroupStates(dict.fromkeys(self.committed, "Empty"), self.problems)
+
+
+async def test_offsets_of_groups_that_are_gone_are_not_kept() -> None:
+    groups = Groups()
+    copies = target(groups, site=groups, translations=SimpleNamespace(known=list))
+    for number in range(10):
+        groups.committed = {f"app-{number}": {}}
+        await copies.offsets_of(list(groups.committed))
+        await copies.groups()
+    assert list(copies._read) == ["app-9"]
+    groups.committed, groups.problems = {}, {"broker 1": "it does not answer"}
+    await copies.groups()
+    assert list(copies._read) == ["app-9"], "the group may be at the broker that does not answer"
 
 
 async def test_a_groups_offset_reads_as_it_was_written_until_it_is_moved() -> None:

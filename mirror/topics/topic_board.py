@@ -32,6 +32,7 @@ from mirror.link.link_watch import LinkView
 from mirror.link.ports import Leader, SiteTopic
 from runtime.logs import get_logger
 from wire.protocol.ids import UNKNOWN, TopicPartition
+from wire.rules.links import carries_topic
 
 _TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
     Finding.REPLACED: TopicReplaced,
@@ -120,12 +121,18 @@ class TopicBoard:
                 self._show_trouble(TopicPartition(name, partition), there, trouble)
         if gone := self._shown - source.keys() - target.keys():
             for key in [key for key in self._board if key.topic in gone]:
-                self._board.retire(key, f"topic {key.topic} was deleted at both sites")
+                self._board.retire(key, self._why_gone(key.topic))
             self._shown -= gone
         self.troubles = _logged(wanted.troubles, before=self.troubles)
         self._placed = placed
         if has_moved:
             self._on_topology()
+
+    def _why_gone(self, topic: str) -> str:
+        link = self._link()
+        if carries_topic(link.record, topic):
+            return f"topic {topic} was deleted at both sites"
+        return f"link {link.name} does not carry topic {topic} any longer"
 
     def _place(self, key: TopicPartition, source: SiteTopic, target: SiteTopic, begins: int) -> bool:
         """Put the partition on the board with its leaders; True when anything about it is new."""

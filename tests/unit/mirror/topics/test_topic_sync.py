@@ -211,3 +211,18 @@ async def test_a_topic_whose_configs_the_source_hides_waits_and_the_others_are_m
         await eventually(world.is_equal)
         assert world.target.topic_configs["hidden"]["cleanup.policy"] == "compact"
         await eventually(lambda: row.facts.state is FlowState.MIRRORING)
+
+
+async def test_a_topic_that_the_link_carries_no_longer_does_not_count_as_deleted() -> None:
+    """A link that was made again with other filters, while the mirror runs."""
+    world = world_with(partitions=1)
+    key = TopicPartition("orders", 0)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        row = mirror.board.row(key)
+        world.record.topic_blacklist[:] = ["orders"]
+        await eventually(lambda: row.is_retired)
+        assert row.facts.reason == "link a-b does not carry topic orders any longer"
+        world.record.topic_blacklist[:] = []
+        world.source.produce("orders", 0)
+        await eventually(world.is_equal)

@@ -54,6 +54,7 @@ class Target:
     ratio_max: float | None = None
     below: float | None = None
     least: float | None = None
+    most: float | None = None
 
     def __str__(self) -> str:
         parts = []
@@ -65,6 +66,8 @@ class Target:
             parts.append(f"< {self.below:g}")
         if self.least is not None:
             parts.append(f"≥ {self.least:g}")
+        if self.most is not None:
+            parts.append(f"≤ {self.most:g}")
         return " and ".join(parts)
 
     def is_reached(self, ours: float, ratio: float | None) -> bool | None:
@@ -78,6 +81,8 @@ class Target:
             verdicts.append(ours < self.below)
         if self.least is not None:
             verdicts.append(ours >= self.least)
+        if self.most is not None:
+            verdicts.append(ours <= self.most)
         if False in verdicts:
             return False
         return None if None in verdicts else True

@@ -75,6 +75,13 @@ def test_one_missed_part_of_a_target_decides_even_when_another_is_unknown() -> N
 
 def test_targets_read_as_one_would_write_them() -> None:
     assert [str(Target(ratio_min=3)), str(Target(ratio_max=0.5)), str(Target(below=150))] == ["≥ 3x", "≤ 0.5x", "< 150"]
+    assert [str(Target(least=0.8)), str(Target(most=2))] == ["≥ 0.8", "≤ 2"]
+
+
+def test_the_limit_of_a_target_reaches_it_unless_the_figure_must_be_below() -> None:
+    assert Target(most=2).is_reached(2, None) is True
+    assert Target(most=2).is_reached(2.1, None) is False
+    assert Target(below=2).is_reached(2, None) is False
 
 
 @pytest.mark.parametrize(("pick", "expected"), [(Pick.HIGHEST, 9), (Pick.LOWEST, 1), (Pick.MEDIAN, 2)])

@@ -190,7 +190,10 @@ class Durability:
         is_empty = self._is_new and not active.is_dirty and not self.truncations
         metadata = f"{self._directory}/{PARTITION_METADATA}"
         rolled = [segment for segment in self._rolled if segment.is_dirty]
-        files = _acquired([*rolled, active] if is_all and not is_empty else rolled)
+        flushed = [*rolled, active] if is_all and not is_empty else rolled
+        for segment in flushed:
+            segment.transactions.write()
+        files = _acquired(flushed)
         # after the files are open: a flush that cannot begin leaves all its work to the next one
         has_new_names, self._has_new_names, self._is_all_wanted = self._has_new_names, False, False
         unflushed_since_ms = self._first_unflushed_ms
@@ -289,8 +292,8 @@ class Durability:
 
     def end_truncation(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
+        # snapshots up to the end stay, so they are still to be flushed
         self.recovery_point = min(self.recovery_point, end_offset)
-        self._snapshots = []
 
     # -- failing -----------------------------------------------------------------------------------
 

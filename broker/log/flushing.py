@@ -56,8 +56,12 @@ class FlushWork(Struct, frozen=True, kw_only=True):
         for segment, descriptor in (*self.rolled, *self.active):
             with storage_errors("flushing", segment.path):
                 disk.fdatasync(descriptor)
+        # of the active segment too: if it is rolled at the new recovery point, no recovery makes
+        # its transaction index anew
+        for segment, _ in (*self.rolled, *self.active):
+            _flush_path(disk, segment.transactions.path)
         for segment, _ in self.rolled:
-            for path in (segment.offset_index.path, segment.time_index.path, segment.transactions.path):
+            for path in (segment.offset_index.path, segment.time_index.path):
                 _flush_path(disk, path)
         for path in self.small_files:
             _flush_path(disk, path)

@@ -156,6 +156,7 @@ class WritableLog(LogState):
     def _index_aborted(self, aborted: AbortedTransaction) -> None:
         try:
             self._segments.active.transactions.append(aborted)
+            self._durability.note_names()
         except StorageError as failure:
             # the marker is in the log and its entry is not: readers would treat the records as
             # committed

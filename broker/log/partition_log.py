@@ -255,9 +255,6 @@ class PartitionLog(WritableLog):
             self.removals.settle()
             self._save_producers()
             self._segments.active.trim()
-            # the next start recovers nothing, so it would not make lost entries anew
-            if self._segments.active.transactions.flush():
-                self._durability.note_names()
             if not self._durability.is_clean:
                 self._durability.flush_now(is_name_left=is_name_left)
         for segment in self._segments.all:

@@ -133,7 +133,6 @@ class Segment(IndexedBatches):
         descriptor.
         """
         self.trim()
-        self.transactions.write()
         # not forced to disk: a lookup checks the entry that it uses, and rebuilds what is wrong
         if not self.needs_no_index:
             self.become_inactive()

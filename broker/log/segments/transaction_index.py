@@ -2,7 +2,7 @@
 can skip them.
 
 Kafka's format, version 0: one entry of 34 bytes for each abort marker in the segment. Written when
-the marker is appended (on a full disk later, at the latest when the segment gets no more writes),
+the marker is appended (on a full disk later, at the latest with the segment's flush),
 read by read-committed fetches. Few segments have one: the file exists only once there is an entry.
 
 Callers: broker/log/segments/segment.py, broker/log/partition_log.py.
@@ -92,19 +92,18 @@ class TransactionIndex:
         if self._stored():
             self._replace([])
 
-    def flush(self) -> bool:
-        """Make the entries durable, but not the file's name; False if there is no file."""
+    def flush(self) -> None:
+        """Make the entries durable."""
         self.write()
         with storage_errors("flushing", self.path):
             try:
                 descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
-                return False
+                return
             try:
                 self._disk.fdatasync(descriptor)
             finally:
                 self._disk.close(descriptor)
-        return True
 
     def _replace(self, entries: list[AbortedTransaction]) -> None:
         with storage_errors("truncating", self.path):

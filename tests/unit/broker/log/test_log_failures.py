@@ -115,6 +115,48 @@ def test_a_loss_of_power_after_a_clean_stop_removes_no_abort(tmp_path):
         assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
 
 
+def test_a_loss_of_power_after_a_roll_at_the_recovery_point_removes_no_abort(tmp_path):
+    for seed in range(10):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        disk = FaultyDisk(str(root))
+        log = open_log(root / "t-0", disk)
+        append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+        log.flush_now()
+        disk.fsync_directory(str(root))
+        recovery_point = log.recovery_point
+        log.roll_if_due(NOW_MS + 10**13)
+        fill(log, 1)
+        log.abandon()
+        disk.crash(random.Random(seed))
+        again = open_log(root / "t-0", disk, recovery_point=recovery_point)
+        assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
+
+
+def test_a_loss_of_power_after_a_truncation_and_a_clean_stop_keeps_producers(tmp_path):
+    for seed in range(10):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        disk = FaultyDisk(str(root))
+        log = open_log(root / "t-0", disk)
+        append(log, batch(producer_id=7, sequence=4, timestamp_ms=NOW_MS))
+        for _ in range(2):
+            # with each roll, a snapshot of producers is written
+            log.roll_if_due(NOW_MS + 10**13)
+            fill(log, 1)
+        log.advance_high_watermark(3)
+        log.advance_log_start_offset(1)
+        log.expire_segments(NOW_MS)
+        log.removals.put_aside()
+        log.truncate_to(3)
+        log.close()
+        disk.fsync_directory(str(root))
+        disk.crash(random.Random(seed))
+        again = open_log(root / "t-0", disk, is_clean=True, log_start_offset=1)
+        assert again.producers.get(7).last_sequence == 4
+
+
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk)

@@ -50,6 +50,9 @@ that the failover need not wait for it.
 """
 AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
+RUNS_MAX: Final = 10
+FINISH_PAUSE_S: Final = 2.0
+"""Runs that finish a raised epoch, and the pause (s) between them: longer than ZooKeeper's session."""
 
 
 class _Watched(Struct):
@@ -132,16 +135,12 @@ class FailoverWatch:
         await self._loops.stop()
 
     def verdict(self, link: str) -> str:
-        """This agent's verdict on the link's active site; empty if this agent does not watch the
-        link.
-        """
+        """The verdict on the link's active site; empty if this agent does not watch the link."""
         watched = self._watched.get(link)
         return "" if watched is None else watched.verdict
 
     def waiting(self) -> Mapping[str, bool]:
-        """Return for each link that this agent watches: True if the active site is lost and a
-        person has to act.
-        """
+        """By watched link: True if the active site is lost and a person has to act."""
         return {link: watched.is_waiting for link, watched in tuple(self._watched.items())}
 
     def counts(self) -> Mapping[str, FailoverCounts]:
@@ -264,9 +263,7 @@ class FailoverWatch:
         return await self._store.complete(record.name) == record.epoch
 
     async def _look_at_copy(self, record: LinkRecord, watched: _Watched, *, is_answering: bool) -> None:
-        """Store here, once for each epoch, that the active site has reported that the standby
-        protects it.
-        """
+        """Store, once for each epoch, that the active site reports this standby's protection."""
         watched.is_copy_complete = await self._is_copy_complete(record)
         now_ms = self._clock.monotonic_ms()
         if watched.is_copy_complete or not is_answering or now_ms < watched.ask_of_copy_at_ms:
@@ -382,15 +379,21 @@ class FailoverWatch:
             source = self._other_client(record, ask_timeout_ms=_pause_ms(record.lease_ms))
         # A request of an application and an automatic failover may come together.
         async with self._turns.setdefault(record.name, asyncio.Lock()):
-            with Journal(None, self._clock) as journal:
-                run = FailoverRun(
-                    link=record.name,
-                    target=self._own_client(),
-                    source=source,
-                    journal=journal,
-                    policy=policy,
-                    clock=self._clock,
-                    asked_by=asked_by,
-                    settled_ends=settled_ends,
-                )
-                return await run.run()
+            for _ in range(RUNS_MAX):
+                with Journal(None, self._clock) as journal:
+                    run = FailoverRun(
+                        link=record.name,
+                        target=self._own_client(),
+                        source=source,
+                        journal=journal,
+                        policy=policy,
+                        clock=self._clock,
+                        asked_by=asked_by,
+                        settled_ends=settled_ends,
+                    )
+                    report = await run.run()
+                # From the raise on no agent watches the link: nothing else would finish the run.
+                if report.is_done or report.epoch == record.epoch:
+                    break
+                await asyncio.sleep(FINISH_PAUSE_S)
+            return report

@@ -48,7 +48,8 @@ def protects(sites: EmbeddedSites, standby: str) -> Callable[[], Awaitable[bool]
 
     async def look() -> bool:
         verdict = str((await link_at(sites, standby))["lease"]["failover_verdict"])
-        return verdict != "None" and "first copy" not in verdict
+        # empty before the first look of an agent that has just started
+        return verdict not in ("", "None") and "first copy" not in verdict
 
     return look
 

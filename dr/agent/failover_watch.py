@@ -52,7 +52,7 @@ AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
 RUNS_MAX: Final = 10
 FINISH_PAUSE_S: Final = 2.0
-"""Runs that finish a raised epoch, and the pause (s) between them: longer than ZooKeeper's session."""
+"""Runs that finish a raised epoch, and the pause (s) between them."""
 
 
 class _Watched(Struct):

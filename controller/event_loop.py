@@ -19,25 +19,19 @@ from controller.brokers.channels import BrokerChannels
 from controller.brokers.state_changes import log_state_changes
 from controller.core import commands as ask
 from controller.core.decisions import Decision, Effect, Publish, PublishImage
-from controller.core.entity_commands import (
-    AclsRead,
-    ClientQuotasRead,
-    DelegationTokensRead,
-    GroupConfigsRead,
-    RemoveExpiredTokens,
-    ScramUsersRead,
-)
+from controller.core.entity_commands import RemoveExpiredTokens
 from controller.core.machine import ControllerMachine
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Broker, Topic
 from controller.metrics import ControllerMetrics
-from controller.stored.acl_store import acl_changes, read_acls
+from controller.stored.acl_store import acl_changes
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
 from controller.stored.producer_id_blocks import ProducerIdBlocks
 from controller.stored.tenure import Deposed, Tenure
-from controller.stored.token_store import read_tokens, token_changes
+from controller.stored.token_store import token_changes
 from controller.watching.admin_requests import AdminRequests
+from controller.watching.notices import Notices, Reading
 from controller.watching.quarantine_looks import look_again_and_again
 from controller.watching.sentinels import Sentinels, refusing
 from controller.watching.topic_watches import TopicWatches
@@ -46,7 +40,6 @@ from runtime.doors import ProcessDoors
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper.client import ZooKeeper
-from runtime.zookeeper.nodes import DeleteNode
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES
 from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
@@ -107,7 +100,7 @@ class ActiveController:
             dial=doors.dial,
             apply_timeout_ms=apply_timeout_ms,
         )
-        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[Decision], float]] = asyncio.Queue(
+        self._queue: asyncio.Queue[tuple[ask.Command | Reading, asyncio.Future[Decision], float]] = asyncio.Queue(
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
@@ -117,6 +110,7 @@ class ActiveController:
         self._requests = AdminRequests(
             self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
         )
+        self._notices = Notices(zookeeper, self._reader, self._writer, self._tell, cluster=lambda: self.cluster)
         self.producer_ids = ProducerIdBlocks(zookeeper, self._writer)
         self._is_over = False
 
@@ -136,8 +130,8 @@ class ActiveController:
         await self._queue.put((command, future, self._now_s()))
         return await future
 
-    async def _tell(self, command: ask.Command) -> None:
-        """Queue a command whose outcome no caller awaits."""
+    async def _tell(self, command: ask.Command | Reading) -> None:
+        """Queue a command whose outcome no caller awaits; a reading becomes one in its turn."""
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         # read the exception, else asyncio logs that it was never retrieved
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -211,7 +205,8 @@ class ActiveController:
             command, future, queued_at = await self._queue.get()
             self._metrics.record_wait(self._ms_since(queued_at))
             try:
-                reply = await self._handle(command)
+                known = await command.command() if isinstance(command, Reading) else command
+                reply = Decision() if known is None else await self._handle(known)
             except BaseException as error:
                 if not future.done():
                     future.set_exception(Deposed(f"the controller failed: {error!r}"))
@@ -270,11 +265,11 @@ class ActiveController:
         watches: list[Work] = [
             partial(follow, self._reader.brokers, self._on_brokers),
             partial(follow, self._reader.topic_names, self._on_topic_names),
-            partial(follow, self._reader.deletion_marks, self._on_deletion_marks),
-            partial(follow, self._reader.config_changes, self._on_config_changes),
-            partial(follow, partial(acl_changes, self._zookeeper, ACL_CHANGES), self._on_acl_changes),
-            partial(follow, partial(acl_changes, self._zookeeper, EXTENDED_ACL_CHANGES), self._on_acl_changes),
-            partial(follow, partial(token_changes, self._zookeeper), self._on_token_changes),
+            partial(follow, self._reader.deletion_marks, self._notices.take_marks),
+            partial(follow, self._reader.config_changes, self._notices.take_configs),
+            partial(follow, partial(acl_changes, self._zookeeper, ACL_CHANGES), self._notices.take_acls),
+            partial(follow, partial(acl_changes, self._zookeeper, EXTENDED_ACL_CHANGES), self._notices.take_acls),
+            partial(follow, partial(token_changes, self._zookeeper), self._notices.take_tokens),
             partial(follow, partial(self._reader.links, site=self.cluster.rules.site), self._on_links),
             partial(follow, partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             partial(follow, partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
@@ -305,9 +300,6 @@ class ActiveController:
         if topics:
             await self._tell(ask.TopicsDiscovered(topics=topics))
 
-    async def _on_deletion_marks(self, names: list[str]) -> None:
-        await self._tell(ask.DeletionsMarked(topics=tuple(names)))
-
     async def _on_links(self, found: tuple[dict[str, LinkRecord], dict[str, str]]) -> None:
         links, problems = found
         for problem in problems.values():
@@ -316,38 +308,6 @@ class ActiveController:
 
     async def _on_unclean_election(self, is_allowed: bool | None) -> None:
         await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
-
-    async def _on_config_changes(self, notices: dict[str, str]) -> None:
-        """Apply the configs that the notices name, then remove the notices, which no other process
-        of Antipode reads.
-        """
-        for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
-            try:
-                configs = await self._reader.topic_configs(topic)
-            except MalformedZnode as error:
-                _log.error("malformed topic configs in ZooKeeper are not applied", problem=str(error))
-                continue
-            await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
-        if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
-            await self._tell(ClientQuotasRead(quotas=await self._reader.quotas()))
-        if any(entity.startswith("users/") for entity in notices.values()):
-            await self._tell(ScramUsersRead(users=await self._reader.scram_users()))
-        if any(entity.startswith("groups/") for entity in notices.values()):
-            await self._tell(GroupConfigsRead(configs=await self._reader.group_configs()))
-        if notices:
-            await self._writer.write([DeleteNode(path=path) for path in notices])
-
-    async def _on_acl_changes(self, notices: list[str]) -> None:
-        """Read all ACLs again, then remove the notices: another tool has changed some."""
-        if notices:
-            await self._tell(AclsRead(acls=await read_acls(self._zookeeper)))
-            await self._writer.write([DeleteNode(path=path) for path in notices])
-
-    async def _on_token_changes(self, notices: list[str]) -> None:
-        """Read all tokens again, then remove the notices: another tool has changed some."""
-        if notices:
-            await self._tell(DelegationTokensRead(tokens=await read_tokens(self._zookeeper)))
-            await self._writer.write([DeleteNode(path=path) for path in notices])
 
     async def _retry_deletions(self) -> None:
         while True:

@@ -11,16 +11,17 @@ from typing import Final
 
 from kazoo.exceptions import KazooException
 
-from controller.core.commands import Command, DeletionsMarked, QuarantineLookedAt
+from controller.core.commands import Command, QuarantineLookedAt
 from controller.core.state.cluster import Cluster
 from controller.stored.cluster_reader import ClusterReader
+from controller.watching.notices import Reading, reading_marks
 from runtime.retries import jittered_backoff
 
 LOOK_INTERVAL_S: Final = 2.0
 
 
 async def look_again_and_again(
-    reader: ClusterReader, tell: Callable[[Command], Awaitable[None]], *, cluster: Callable[[], Cluster]
+    reader: ClusterReader, tell: Callable[[Command | Reading], Awaitable[None]], *, cluster: Callable[[], Cluster]
 ) -> None:
     """Queue a command for each change in the quarantine, until cancelled."""
     while True:
@@ -32,12 +33,11 @@ async def look_again_and_again(
 
 
 async def _look(
-    reader: ClusterReader, tell: Callable[[Command], Awaitable[None]], cluster: Callable[[], Cluster]
+    reader: ClusterReader, tell: Callable[[Command | Reading], Awaitable[None]], cluster: Callable[[], Cluster]
 ) -> None:
     found = await reader.stored_topics(sorted(cluster().quarantine))
     if found.problems == cluster().quarantine:
         return
-    marks = await reader.deletion_marks()
     await tell(QuarantineLookedAt(topics=tuple(found.topics), leaderships=found.leaderships, problems=found.problems))
     # deletion marks of topics in quarantine are ignored until the topics leave it
-    await tell(DeletionsMarked(topics=tuple(marks)))
+    await tell(reading_marks(reader))

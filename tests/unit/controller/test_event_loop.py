@@ -1,0 +1,114 @@
+"""The active controller over a ZooKeeper in memory: changes of other tools, and its own at the same
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from controller.core import commands as ask
+from controller.core.entity_commands import AlterAcls
+from controller.event_loop import ActiveController
+from controller.metrics import ControllerMetrics
+from controller.stored.cluster_reader import ClusterReader
+from controller.stored.tenure import Tenure
+from runtime.doors import ProcessDoors
+from tests.support.eventually import eventually
+from tests.support.memory.memory_zookeeper import MemoryZooKeeper
+from tests.support.memory.site_model import RULES, topic_request
+from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from wire.znodes import layout as znodes
+from wire.znodes.acl_znodes import ACL_CHANGES, ACL_PATHS, acl_path, encode_acls
+from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
+from wire.znodes.cluster_znodes import encode_controller_epoch
+from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS
+from wire.znodes.token_znodes import TOKEN_PATHS
+
+PATTERN = ResourcePattern(ResourceType.GROUP, "payments", PatternType.LITERAL)
+ENTRY = AccessEntry("User:former", "*", Operation.READ, Permission.ALLOW)
+ALL_OF_PAYMENTS = AclFilter(
+    resource_type=ResourceType.GROUP,
+    name="payments",
+    pattern_type=PatternType.LITERAL,
+    principal=None,
+    host=None,
+    operation=Operation.ANY,
+    permission=Permission.ANY,
+)
+
+
+async def site_in_memory() -> MemoryZooKeeper:
+    """A ZooKeeper with the layout of a site, and one broker without an address."""
+    zookeeper = MemoryZooKeeper()
+    for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS, UNREGISTERED_BROKERS, EPOCH_RAISES):
+        await zookeeper.ensure_path(path)
+    await zookeeper.create(znodes.CONTROLLER_EPOCH, encode_controller_epoch(1))
+    registration = BrokerRegistration(node_id=1, endpoints=(), grpc_address="")
+    await zookeeper.create(znodes.broker_path(1), encode_broker(registration))
+    return zookeeper
+
+
+@asynccontextmanager
+async def governed(zookeeper: MemoryZooKeeper) -> AsyncIterator[ActiveController]:
+    """A controller of the site that has taken over."""
+    tenure = Tenure(controller_id=1, epoch=1, epoch_version=0)
+    active = ActiveController(
+        tenure=tenure,
+        cluster=await ClusterReader(zookeeper).load(rules=RULES, tenure=tenure),
+        zookeeper=zookeeper,
+        metrics=ControllerMetrics(CollectorRegistry()),
+        doors=ProcessDoors(),
+        deletion_retry_ms=10_000,
+        apply_timeout_ms=1000,
+    )
+    running = asyncio.create_task(active.run())
+    try:
+        yield active
+        assert not running.done(), running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_late_list_of_deletion_marks_deletes_no_topic_that_was_created_again() -> None:
+    zookeeper = await site_in_memory()
+    async with governed(zookeeper) as active:
+        await active.submit(ask.CreateTopics(topics=(topic_request("orders"),)))
+        former = active.cluster.topics["orders"].topic_id
+        marks = zookeeper.hold(znodes.DELETE_TOPICS)
+        await active.submit(ask.DeleteTopics(names=("orders",)))
+        await eventually(lambda: marks.is_reached)
+        broker = active.cluster.brokers[1]
+        await active.submit(ask.DeletionsAnswered(node_id=1, broker_epoch=broker.epoch, topic_ids=(former,)))
+        assert "orders" not in active.cluster.topics
+        again = replace(topic_request("orders"), topic_id=bytes(16))
+        await active.submit(ask.CreateTopics(topics=(again,)))
+        marks.release()
+        # a later mark is handled after the list that was read before
+        await zookeeper.create(znodes.delete_topic_path("never-was"))
+        await eventually(lambda: znodes.delete_topic_path("never-was") not in zookeeper.tree.nodes)
+        assert not active.cluster.is_deleting("orders")
+
+
+async def test_acls_that_were_read_late_do_not_bring_back_a_removed_one() -> None:
+    zookeeper = await site_in_memory()
+    await zookeeper.create(acl_path(PATTERN), encode_acls({ENTRY}), make_path=True)
+    async with governed(zookeeper) as active:
+        assert active.cluster.acls == {PATTERN: {ENTRY}}
+        reading = zookeeper.hold(acl_path(PATTERN))
+        await zookeeper.create(f"{ACL_CHANGES}/acl_changes_", is_sequence=True)
+        await eventually(lambda: reading.is_reached)
+        removal = asyncio.create_task(active.submit(AlterAcls(removals=(ALL_OF_PAYMENTS,))))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        reading.release()
+        await removal
+        await eventually(lambda: not zookeeper.tree.nodes[ACL_CHANGES].children)
+        await active.submit(ask.RetryDeletions())
+        assert acl_path(PATTERN) not in zookeeper.tree.nodes
+        assert active.cluster.acls == {}

@@ -2,10 +2,10 @@
 them.
 
 Network faults use toxiproxy's Python client. This module works around its gaps: it supports only
-one server for each process (the address is a class variable), has no timeouts, reports server
-errors as unrelated exceptions, and cannot change a toxic (so the toxic is replaced). Processes are
-signalled through their pid files. `restore` may be called at any time, also twice, and continues
-after a failure.
+one server for each process (the address is a class variable), reports server errors as unrelated
+exceptions or not at all (so each change is looked at afterwards), and cannot change a toxic (so the
+toxic is replaced). Processes are signalled through their pid files. `restore` and `heal` may be
+called at any time, also twice, and continue after a failure.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import requests
 from toxiproxy import Toxiproxy
+from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 from toxiproxy.proxy import Proxy
 
 from dr.drill.environment import Environment, EnvironmentProcess, EnvironmentProxy
@@ -29,6 +30,8 @@ from runtime.process import OperationalFailure
 TOXIPROXY_ATTEMPTS_MAX = 3
 KILLED_WITHIN_MS = 10_000
 ARBITER_KIND = "arbiter"
+REFUSALS = (InvalidToxic, NotFound, ProxyExists)
+"""The client library's exceptions for the answers 400, 404 and 409."""
 STREAMS = {"both": ("downstream", "upstream"), "towards": ("upstream",), "from": ("downstream",)}
 """Toxiproxy's streams by the direction of an interruption, as seen from the site behind the proxy.
 """
@@ -79,14 +82,14 @@ class NetworkFaults:
             self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0}, streams=STREAMS[direction])])
             return
         for proxy in proxies:
-            self._call(partial(self._disable, proxy))
+            self._call(proxy, partial(self._disable, proxy))
 
     def add(self, proxies: Iterable[EnvironmentProxy], toxics: Sequence[Toxic]) -> None:
         """Add toxics, replacing those of the same kind."""
         for proxy in proxies:
             for toxic in toxics:
                 for stream in toxic.streams:
-                    self._call(partial(self._add, proxy, toxic, stream))
+                    self._call(proxy, partial(self._add, proxy, toxic, stream))
 
     def _add(self, proxy: EnvironmentProxy, toxic: Toxic, stream: str) -> None:
         name = f"{toxic.kind}_{stream}"
@@ -95,15 +98,23 @@ class NetworkFaults:
         if name in live.toxics():
             live.destroy_toxic(name)
         live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
+        if name not in live.toxics():
+            raise OperationalFailure(f"proxy {proxy.name}: toxiproxy did not take the toxic {name}")
 
     def heal(self) -> None:
         """Remove every toxic from the link's proxies and enable them. Other proxies of the server
-        may belong to another user.
+        may belong to another user. The OperationalFailure names all proxies that are not healed.
         """
         if self._api is None:
             return
+        problems = []
         for proxy in self._proxies:
-            self._call(partial(self._heal, proxy))
+            try:
+                self._call(proxy, partial(self._heal, proxy))
+            except OperationalFailure as failure:
+                problems.append(str(failure))
+        if problems:
+            raise OperationalFailure("; ".join(problems))
 
     def _heal(self, proxy: EnvironmentProxy) -> None:
         live = self._proxy(proxy)
@@ -111,9 +122,13 @@ class NetworkFaults:
             live.destroy_toxic(name)
         if not live.enabled:
             live.enable()
+        if live.toxics() or not self._proxy(proxy).enabled:
+            raise OperationalFailure(f"proxy {proxy.name} is not healed: is its port {proxy.listen} taken?")
 
     def _disable(self, proxy: EnvironmentProxy) -> None:
         self._proxy(proxy).disable()
+        if self._proxy(proxy).enabled:
+            raise OperationalFailure(f"proxy {proxy.name}: toxiproxy did not close it")
 
     def _proxy(self, proxy: EnvironmentProxy) -> Proxy:
         if self._server is None:
@@ -128,18 +143,20 @@ class NetworkFaults:
             raise OperationalFailure(f"toxiproxy has no proxy {proxy.name!r}: were the sites started again?")
         return live
 
-    def _call(self, call: Callable[[], Result]) -> Result:
-        """Call toxiproxy, with retries. A server error appears as KeyError or ValueError in the
-        parser of the client library; a broken connection may be temporary.
+    def _call(self, proxy: EnvironmentProxy, call: Callable[[], Result]) -> Result:
+        """Call toxiproxy, with retries. A server error appears as an exception of the client
+        library, or as KeyError or ValueError in its parser; a broken connection may be temporary.
         """
         last: Exception | None = None
         for _ in range(TOXIPROXY_ATTEMPTS_MAX):
             try:
                 return call()
-            except (requests.RequestException, KeyError, ValueError) as error:
+            except (requests.RequestException, KeyError, ValueError, *REFUSALS) as error:
                 last = error
         assert self._api is not None
-        raise OperationalFailure(f"toxiproxy at {self._api.api} rejects the request: {last!r}") from last
+        raise OperationalFailure(
+            f"toxiproxy at {self._api.api} rejects the request for proxy {proxy.name}: {last!r}"
+        ) from last
 
 
 @dataclass(slots=True)
@@ -156,10 +173,8 @@ class ProcessFaults:
     def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
         """Send SIGKILL to all processes at once, then wait until they have ended."""
         for process in processes:
-            if self.environment.child(process).send(signal.SIGKILL) and not may_stay_down:
-                # The waits come after all signals, so that the processes die together, as at a lost
-                # site.
-                self.ended.append(process)
+            self._send(process, signal.SIGKILL, [] if may_stay_down else self.ended)
+        # The waits come after all signals, so that the processes die together, as at a lost site.
         for process in processes:
             self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
 
@@ -173,17 +188,23 @@ class ProcessFaults:
         for process in reversed(processes):
             if self.environment.child(process).pid() is None:
                 continue
-            if not self.environment.child(process).stop(timeout_ms=timeout_ms):
-                late.append(process.name)
             if not may_stay_down:
                 self.ended.append(process)
+            if not self.environment.child(process).stop(timeout_ms=timeout_ms):
+                late.append(process.name)
         return late
 
     def stop(self, processes: Sequence[EnvironmentProcess]) -> None:
         """SIGSTOP."""
         for process in processes:
-            if self.environment.child(process).send(signal.SIGSTOP):
-                self.stopped.append(process)
+            self._send(process, signal.SIGSTOP, self.stopped)
+
+    def _send(self, process: EnvironmentProcess, number: signal.Signals, noted: list[EnvironmentProcess]) -> None:
+        """Send a signal; `noted` gains the process if it runs."""
+        # Noted before the signal: a host that gives no answer may have delivered it all the same.
+        noted.append(process)
+        if not self.environment.child(process).send(number):
+            noted.remove(process)
 
     def resume(self, processes: Sequence[EnvironmentProcess]) -> None:
         """SIGCONT."""
@@ -197,10 +218,13 @@ class ProcessFaults:
         of the drill starts it again.
         """
         for process in processes:
-            if self.environment.child(process).limit_files(is_full=True):
-                self.full.append(process)
-                if not may_stay_down:
-                    self.ended.append(process)
+            # Noted before the change, as in `_send`.
+            noted = [self.full] if may_stay_down else [self.full, self.ended]
+            for each in noted:
+                each.append(process)
+            if not self.environment.child(process).limit_files(is_full=True):
+                for each in noted:
+                    each.remove(process)
 
     def free_disk(self, processes: Sequence[EnvironmentProcess]) -> None:
         """Let processes write again."""

@@ -74,8 +74,8 @@ def run(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Run a drill and write its report. Exit code 1 when a step failed or an expectation was not
-    met.
+    """Run a drill and write its report. Exit code 1 when a step or a client failed, an expectation
+    was not met, or something could not be put right.
 
     Ctrl-C ends the drill in order. Each end of a drill removes its faults and starts the processes
     again that it ended.

@@ -49,8 +49,8 @@ class FaultSpan:
 
 @dataclass(slots=True, kw_only=True)
 class DrillResult:
-    """The result of a whole drill. `outcome` is passed, failed (an expectation or a step) or
-    stopped (by a person or a stop condition).
+    """The result of a whole drill. `outcome` is passed, failed (an expectation, a step, a client or
+    the restore) or stopped (by a person or a stop condition).
     """
 
     name: str
@@ -73,7 +73,7 @@ class DrillResult:
 
     @property
     def is_passed(self) -> bool:
-        """True if every step succeeded and every expectation was met."""
+        """True if every step succeeded, every expectation was met, and all is put right."""
         return self.outcome == PASSED
 
     def to_json(self) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe, LagSample
 from dr.drill.measurement import measure_drill
 from dr.drill.plan.drill_plan import DrillPlan
-from dr.drill.plan.fault_verbs import FreeDisk, Heal, Resume, Start
-from dr.drill.plan.load_verbs import StartQuery
+from dr.drill.plan.fault_verbs import Cut, FreeDisk, Heal, Reset, Resume, Slow, Start
+from dr.drill.plan.load_verbs import StartLoad, StartQuery
 from dr.drill.plan.parts import PlanStep
-from dr.drill.plan.site_verbs import Check, Reconcile, Wait
+from dr.drill.plan.site_verbs import Check, FailOver, Reconcile, SwitchOver, Wait
 from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
@@ -148,7 +148,7 @@ class DrillRun:
 
     # --- steps
 
-    async def _check_steady_state(self, stage: DrillStage) -> None:
+    async def _check_steady_state(self, stage: DrillStage, stop: asyncio.Event) -> None:
         """Skip every step if the sites are not in the state that the plan requires before the first
         one.
         """
@@ -159,11 +159,14 @@ class DrillRun:
             checks.append(Wait.model_validate({"is_protected": True, "within": within}))
         if wanted.lag_records_max is not None:
             checks.append(Wait.model_validate({"lag_records_max": wanted.lag_records_max, "within": within}))
-        try:
-            for check in checks:
-                await stage.carry_out(check)
-        except OperationalFailure as failure:
-            self._result.reason = f"no steady state before the drill: {failure}"
+        for check in checks:
+            outcome, detail = await self._one(stage, check, stop)
+            if outcome == "stopped":
+                self._result.outcome, self._result.reason = STOPPED, f"steady state: {detail}"
+                return
+            if outcome != "done":
+                self._result.reason = f"no steady state before the drill: {detail}"
+                return
 
     def _stop_condition(self, stage: DrillStage, sample: LagSample) -> str:
         """Describe the plan's stop condition that holds; empty for none."""
@@ -177,7 +180,7 @@ class DrillRun:
         return ""
 
     async def _steps(self, stage: DrillStage, journal: Journal, stop: asyncio.Event) -> None:
-        await self._check_steady_state(stage)
+        await self._check_steady_state(stage, stop)
         for number, step in enumerate(self._plan.steps, 1):
             self._step, self._number, self._note = step, number, ""
             if self._result.reason:
@@ -192,9 +195,18 @@ class DrillRun:
             if outcome != "done":
                 self._result.reason = f"{step.title}: {detail}"
                 self._result.outcome = STOPPED if outcome == "stopped" else FAILED
+        if not self._result.reason:
+            # A client that failed early has seen no anomaly, and proves nothing.
+            try:
+                stage.clients.check_alive()
+                stage.queries.check_alive()
+            except OperationalFailure as failure:
+                self._result.reason = str(failure)
 
     async def _one(self, stage: DrillStage, step: PlanStep, stop: asyncio.Event) -> tuple[str, str]:
         """Execute the step, unless `stop` is set first."""
+        if stop.is_set():
+            return "stopped", self._stopped_because or "stopped from outside"
         work = asyncio.ensure_future(self._check(stage) if isinstance(step, Check) else stage.carry_out(step))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +218,8 @@ class DrillRun:
             return "stopped", self._stopped_because or "stopped from outside"
         try:
             return "done", work.result()
-        except OperationalFailure as failure:
+        # OSError: for instance, a process of the environment belongs to another user.
+        except (OperationalFailure, OSError) as failure:
             return "failed", str(failure)
 
     def _append(self, step: PlanStep, started_at_ms: int, outcome: str, detail: str) -> None:
@@ -293,7 +306,8 @@ class DrillRun:
 
     async def _conclude(self, stage: DrillStage) -> None:
         """Measure, unless the plan's last check has done so, then judge and set the outcome."""
-        if stage.clients.producers and (self._result.measured is None or not self._ends_with_check()):
+        is_judged = bool(stage.clients.producers) or (self._plan.expect.is_stated and not self._result.reason)
+        if is_judged and (self._result.measured is None or not self._ends_with_check()):
             try:
                 await measure_drill(stage)
             except OperationalFailure as failure:
@@ -309,10 +323,12 @@ class DrillRun:
         if result.measured is not None:
             result.verdicts = judge(Limits(**self._plan.expect.model_dump()), result.measured)
         failed = [verdict.name for verdict in result.verdicts if not verdict.is_met]
-        if not result.reason and not failed:
-            result.outcome = PASSED
-        elif not result.reason:
+        if not result.reason and failed:
             result.reason = f"not as expected: {', '.join(failed)}"
+        if not result.reason and result.restore_problems:
+            result.reason = f"not put right: {'; '.join(result.restore_problems)}"
+        if not result.reason:
+            result.outcome = PASSED
 
     def _ends_with_check(self) -> bool:
         verbs = [
@@ -327,10 +343,15 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands
     """Check, before the first fault, that the environment has everything that the plan names.
     Raises OperationalFailure.
     """
-    environment.link(plan.link)
+    link = environment.link(plan.link)
+    network = NetworkFaults(environment, plan.link)
     for step in plan.steps:
         process, site = getattr(step, "process", ""), getattr(step, "site", "")
-        if process:
+        if isinstance(step, FailOver | SwitchOver) and step.to not in (link.source, link.target):
+            raise OperationalFailure(f"{step.title}: to={step.to!r}: accepted is one of {link.source}, {link.target}")
+        if isinstance(step, Cut | Slow | Reset):
+            network.selected(kind=step.kind, site=step.site)
+        elif process:
             environment.processes(process=process)
         elif host := getattr(step, "host", ""):
             environment.host(host)
@@ -339,10 +360,22 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands
                 f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
             )
     verbs = {step.verb for step in plan.steps}
+    _refuse_what_is_not_judged(plan)
     if Reconcile.verb in verbs and not commands.reconcile:
         raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
     if StartQuery.verb in verbs and not commands.query:
         raise OperationalFailure("the plan has a start_query step, but no query command is given")
+
+
+def _refuse_what_is_not_judged(plan: DrillPlan) -> None:
+    """Refuse expectations that every run would meet, because no step finds anything."""
+    of_clients = sorted(plan.expect.model_fields_set - {"sites_equal"})
+    if of_clients and not any(isinstance(step, StartLoad) for step in plan.steps):
+        raise OperationalFailure(f"expect.{of_clients[0]}: the plan has no start_load step, so nothing is measured")
+    compared = {step.name for step in plan.steps if isinstance(step, Reconcile)}
+    for name in plan.expect.sites_equal:
+        if name not in compared:
+            raise OperationalFailure(f"expect.sites_equal: the plan has no reconcile step named {name!r}")
 
 
 async def run_drill(

@@ -72,6 +72,11 @@ class Expectations(PlanPart):
     loss_is_as_accounted: bool | None = None
     sites_equal: tuple[str, ...] = Field(default=(), description="names of reconcile steps that must find equality")
 
+    @property
+    def is_stated(self) -> bool:
+        """True if the plan states any expectation."""
+        return bool(self.model_fields_set)
+
 
 class SteadyState(PlanPart):
     """Conditions that must hold before the first step; otherwise every step is skipped."""

@@ -29,9 +29,8 @@ class Serving:
         """Wait until the started processes' sites and mirrors answer, with every live broker at the
         link's epoch.
         """
-        names = {process.name for process in started}
         sites = [
-            name for name, site in self.environment.sites.items() if any(item.name in names for item in site.processes)
+            name for name, site in self.environment.sites.items() if any(item in started for item in site.processes)
         ]
         mirrors = [mirror for mirror in self.environment.mirrors if mirror in started and mirror.grpc]
 

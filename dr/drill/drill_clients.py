@@ -96,6 +96,8 @@ class DrillClients:
         self.directory.mkdir(parents=True, exist_ok=True)
         history, log = self.directory / f"{name}.history", self.directory / f"{name}.log"
         file = self.directory / f"{name}.json"
+        # An earlier drill with the same directory for its report may have left its history.
+        history.unlink(missing_ok=True)
         file.write_text(json.dumps({**settings, "history": str(history)}), encoding="utf-8")
         with log.open("ab") as output:
             process = subprocess.Popen(

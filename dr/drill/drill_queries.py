@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -36,16 +37,25 @@ class DrillQueries:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *, bootstrap: str, topics: Sequence[str]) -> bool:
-        """Start the program of a query; if it runs, make the query continue at these brokers. True
-        in that case.
+        """Start the program of a query; a query that was started before continues at these brokers,
+        True in that case. OperationalFailure if its program has failed.
         """
         directory = self._directory / name
-        directory.mkdir(parents=True, exist_ok=True)
-        if name in self._running:
+        was_started = name in self._running
+        if was_started and (problem := self._problem(name)):
+            raise OperationalFailure(problem)
+        if was_started and self._running[name].poll() is None:
             part = directory / f"{BROKERS}.part"
             part.write_text(bootstrap, encoding="utf-8")
             part.replace(directory / BROKERS)  # whole at once: the program reads it at any time
             return True
+        if was_started:
+            for file in (BROKERS, FINISH, COMPARISON):
+                (directory / file).unlink(missing_ok=True)
+        else:
+            # An earlier drill with the same directory for its report may have left its files.
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(parents=True)
         values = {"bootstrap": bootstrap, "topics": ",".join(topics), "directory": str(directory)}
         with self._log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
@@ -55,7 +65,7 @@ class DrillQueries:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return False
+        return was_started
 
     def has_stored(self, name: str) -> bool:
         """True if records of the query are in its files. Raises OperationalFailure for a query that

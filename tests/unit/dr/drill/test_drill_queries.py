@@ -1,6 +1,6 @@
 """The programs of a drill's queries, with a program that keeps the same files as the real one.
-Promised: a second start moves the query and starts no other program; the counts of the end are the
-program's; a program that fails is named with its last output; none outlives the drill; a loss that
+Promised: a second start moves the query and starts no other program while the first one runs; the
+counts of the end are the program's; a program that fails is named with its last output; none outlives the drill; a loss that
 the account contradicts fails the step.
 """
 
@@ -55,6 +55,27 @@ async def test_a_query_moves_and_its_counts_are_those_of_its_program(queries: Dr
     assert await queries.finish("q", within_ms=30_000) == {"stored": 3, "moved": True}
     queries.check_alive()
     queries.end_all()
+
+
+async def test_a_query_that_has_finished_goes_on_with_a_program_of_its_own(
+    queries: DrillQueries, tmp_path: Path
+) -> None:
+    queries.start("q", bootstrap="a:1", topics=["x"])
+    assert await queries.finish("q", within_ms=30_000) == {"stored": 1, "moved": False}
+    assert queries.start("q", bootstrap="b:1", topics=["x", "y"])
+    assert not (tmp_path / "q" / "finish").exists()
+    assert await queries.finish("q", within_ms=30_000) == {"stored": 3, "moved": False}
+
+
+async def test_a_query_of_an_earlier_drill_in_the_directory_has_no_part_in_this_one(
+    queries: DrillQueries, tmp_path: Path
+) -> None:
+    (tmp_path / "q" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "q" / "finish").touch()
+    (tmp_path / "q" / "stored").touch()
+    queries.start("q", bootstrap="a:1", topics=["bad"])
+    assert not queries.has_stored("q")
+    assert not (tmp_path / "q" / "checkpoint").exists()
 
 
 async def test_a_program_that_fails_is_named_with_its_last_output(queries: DrillQueries) -> None:

@@ -5,11 +5,15 @@ Format: the schema that Jenkins and GitLab read (testsuite, testcase, failure, s
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from dr.drill.drill_results import DrillResult
 
 DONE, SKIPPED = "done", "skipped"
+NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML 1.0 document may contain: the end of a program's log may have control characters."""
 
 
 def junit_xml(result: DrillResult) -> str:
@@ -27,6 +31,8 @@ def junit_xml(result: DrillResult) -> str:
         time=_seconds(result.ended_at_ms - result.started_at_ms),
     )
     suite.extend(cases)
+    for element in suite.iter():
+        element.attrib = {key: NOT_XML.sub("?", value) for key, value in element.attrib.items()}
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -12,6 +12,7 @@ from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -56,17 +57,17 @@ class LagView:
             self._live.update(self._panel(glance))
         self.print_finished(glance.finished)
         if self._live is None and glance.elapsed_ms >= self._next_line_ms:
-            self._console.print(f"  [dim]{self._line(glance)}[/]", highlight=False)
+            self._console.print(f"  [dim]{escape(self._line(glance))}[/]", highlight=False)
             self._next_line_ms = glance.elapsed_ms + LINE_INTERVAL_MS
         self._previous = glance
 
     def print_finished(self, steps: tuple[StepResult, ...]) -> None:
         """Print a line for every step that has ended since the last call."""
         for step in steps[self._printed :]:
-            detail = f"  [dim]{step.detail}[/]" if step.detail else ""
+            detail = f"  [dim]{escape(step.detail)}[/]" if step.detail else ""
             mark = _MARKS.get(step.outcome, step.outcome)
             self._console.print(
-                f"{mark} {step.title} [dim]({step.duration_ms / 1000:.1f} s)[/]{detail}", highlight=False
+                f"{mark} {escape(step.title)} [dim]({step.duration_ms / 1000:.1f} s)[/]{detail}", highlight=False
             )
         self._printed = len(steps)
 
@@ -81,8 +82,8 @@ class LagView:
             table.add_row("", Text(glance.note, style="dim"))
         table.add_row("acknowledged", f"{glance.acknowledged:,} ({self._rate(glance, 'acknowledged'):,.0f}/s)")
         table.add_row("delivered", f"{glance.delivered:,} ({self._rate(glance, 'delivered'):,.0f}/s)")
-        table.add_row("lag", self._lag_text(glance))
-        title = f"{self._title}  {glance.elapsed_ms / 1000:.0f} s"
+        table.add_row("lag", escape(self._lag_text(glance)))
+        title = f"{escape(self._title)}  {glance.elapsed_ms / 1000:.0f} s"
         return Panel(Group(table, Text(_spark(self._lags), style="cyan")), title=title, title_align="left")
 
     def _rate(self, glance: Glance, field: str) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+from rich.console import Console
 
 from dr.drill.core.checkers import Anomaly
 from dr.drill.core.expectations import Verdict
@@ -12,7 +15,9 @@ from dr.drill.core.measures import Measured
 from dr.drill.core.snapshot_baseline import snapshot_baseline
 from dr.drill.drill_report import write_report
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
+from dr.drill.execution import Glance
 from dr.drill.lag import LagSample
+from dr.drill.lag_view import LagView
 from wire.control.broker_pb2 import QuarantineUse
 from wire.protocol.ids import TopicPartition
 
@@ -97,3 +102,51 @@ def test_a_build_server_sees_each_step_and_each_expectation(tmp_path: Path) -> N
         "everything is put right": "broker-1 does not start",
     }
     assert [case.get("time") for case in suite][:2] == ["1.500", "1.500"]
+
+
+def test_a_build_server_can_read_what_a_terminal_colours(tmp_path: Path) -> None:
+    """The end of a program's log is the detail of a step; XML has no control characters."""
+    result = DrillResult(
+        name="lost\x00site",
+        description="",
+        link="a-b",
+        started_at_ms=0,
+        steps=[
+            StepResult(
+                title="start load",
+                verb="start_load",
+                started_at_ms=0,
+                duration_ms=1,
+                outcome="failed",
+                detail="\x1b[31mrefused\x1b[0m\ufffe",
+            )
+        ],
+    )
+    suite = ET.parse(write_report(result, tmp_path).junit).getroot()
+    (failure,) = suite.iter("failure")
+    assert (suite.get("name"), failure.get("message")) == ("lost?site", "?[31mrefused?[0m?")
+
+
+def test_names_with_brackets_are_shown_as_they_are() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=200)
+    step = StepResult(
+        title="reconcile (a[/b])", verb="reconcile", started_at_ms=0, duration_ms=1, outcome="done", detail="see [/log]"
+    )
+    glance = Glance(
+        step="wait [/x]",
+        step_number=1,
+        step_count=1,
+        elapsed_ms=10_000,
+        note="",
+        lag=LagSample(at_ms=1, lag_records=None, active_site="[/a]"),
+        acknowledged=0,
+        delivered=0,
+        finished=(step,),
+    )
+    with LagView(console, title="drill [/2026]") as view:
+        view(glance)
+    console.print(view._panel(glance))
+    shown = text.getvalue()
+    for name in ("reconcile (a[/b])", "see [/log]", "wait [/x]", "[/a] active", "drill [/2026]"):
+        assert name in shown

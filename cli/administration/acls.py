@@ -335,4 +335,4 @@ def _show(acls: Sequence[Acl], output: OutputFormat, title: str) -> None:
     elif rows:
         print_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
     else:
-        console.print(f"{title}: none")
+        console.print(f"{title}: none", markup=False)

@@ -103,7 +103,7 @@ def unregister(
     if output is OutputFormat.JSON:
         print_json({"broker": broker, "is_dry_run": is_dry_run, "partitions_still_assigned": left})
         return
-    console.print(f"broker {broker} {'would be' if is_dry_run else 'is'} given up")
+    console.print(f"broker {broker} {'would be' if is_dry_run else 'is'} given up", markup=False)
     if left:
         console.print(
             f"{len(left)} partitions still name it as a replica, {left[0]} first: `antipode reassign plan` moves them"

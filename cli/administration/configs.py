@@ -114,7 +114,7 @@ def alter(
         document = {"entity": entity.text, "set": changed, "unset": unset or [], "is_changed": not is_dry_run}
         print_json(document)
     else:
-        console.print(f"configs of {entity.text} {'can be' if is_dry_run else 'are'} changed")
+        console.print(f"configs of {entity.text} {'can be' if is_dry_run else 'are'} changed", markup=False)
 
 
 def _resource(entity: _Entity) -> dict[str, Any]:

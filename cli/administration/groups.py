@@ -134,7 +134,7 @@ def delete(
     if output is OutputFormat.JSON:
         print_json({"group": group})
     else:
-        console.print(f"group {group} is deleted")
+        console.print(f"group {group} is deleted", markup=False)
 
 
 def parse_target(text: str) -> str | int | tuple[int]:

@@ -75,7 +75,7 @@ def move(
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "partition": partition, "broker": broker, "to": to, "is_begun": not is_dry_run})
     else:
-        console.print(f"the log of {topic}-{partition} {'can move' if is_dry_run else 'moves'} to {to}")
+        console.print(f"the log of {topic}-{partition} {'can move' if is_dry_run else 'moves'} to {to}", markup=False)
 
 
 @app.command("show-truncated")

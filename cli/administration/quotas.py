@@ -173,9 +173,9 @@ def _alter(
     if output is OutputFormat.JSON:
         print_json({"entity": dict(entity), "ops": ops, "is_changed": is_changed})
     elif not ops:
-        console.print(f"{_text(entity)} has no quotas")
+        console.print(f"{_text(entity)} has no quotas", markup=False)
     else:
-        console.print(f"quotas of {_text(entity)} {'are' if is_changed else 'can be'} changed")
+        console.print(f"quotas of {_text(entity)} {'are' if is_changed else 'can be'} changed", markup=False)
 
 
 async def _all_quotas(client: KafkaClient) -> dict[QuotaEntity, dict[str, float]]:

@@ -142,7 +142,7 @@ def execute(
         print_json({**document, "is_complete": does_wait and not is_dry_run})
     else:
         done = "would be moved" if is_dry_run else "are where they shall be" if does_wait else "are moving"
-        console.print(f"{len(wanted)} partitions {done}")
+        console.print(f"{len(wanted)} partitions {done}", markup=False)
 
 
 @app.command()
@@ -208,7 +208,7 @@ def cancel(
     if output is OutputFormat.JSON:
         print_json({"cancelled": [str(place) for place in places], "is_dry_run": is_dry_run})
     else:
-        console.print(f"{len(places)} moves {'would be' if is_dry_run else 'are'} cancelled")
+        console.print(f"{len(places)} moves {'would be' if is_dry_run else 'are'} cancelled", markup=False)
 
 
 @app.command("list")

@@ -208,7 +208,7 @@ def create(
         print_json({"topic": topic, "is_dry_run": is_dry_run, "is_shown": is_there and not is_dry_run})
     else:
         later = "" if is_there else f"; no broker shows it yet: `antipode topics describe {topic}` shows it later"
-        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created{later}")
+        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created{later}", markup=False)
 
 
 def _assignment(text: str, partitions: int, replication_factor: int) -> list[list[int]]:
@@ -250,7 +250,7 @@ def add_partitions(
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "partitions": total, "is_dry_run": is_dry_run})
     else:
-        console.print(f"topic {topic} {'can have' if is_dry_run else 'has'} {total} partitions")
+        console.print(f"topic {topic} {'can have' if is_dry_run else 'has'} {total} partitions", markup=False)
 
 
 @app.command()
@@ -330,7 +330,7 @@ def delete(
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
-        console.print(f"topic {topic} {'would be' if is_dry_run else 'is'} deleted")
+        console.print(f"topic {topic} {'would be' if is_dry_run else 'is'} deleted", markup=False)
 
 
 @app.command("delete-records")

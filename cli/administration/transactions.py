@@ -151,7 +151,7 @@ def abort(
     if output is OutputFormat.JSON:
         print_json({"aborted": what})
     else:
-        console.print(f"the transaction of {what} is aborted")
+        console.print(f"the transaction of {what} is aborted", markup=False)
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:

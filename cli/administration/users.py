@@ -150,7 +150,7 @@ def _report(name: str, mechanisms: list[str], what: str, *, output: OutputFormat
     if output is OutputFormat.JSON:
         print_json({"name": name, "mechanisms": mechanisms, "is_changed": is_changed})
     else:
-        console.print(f"user {name} {what} for {' and '.join(mechanisms)}")
+        console.print(f"user {name} {what} for {' and '.join(mechanisms)}", markup=False)
 
 
 async def _users(client: KafkaClient) -> dict[str, dict[str, int]]:

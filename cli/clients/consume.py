@@ -129,7 +129,7 @@ def consume(
             classic = (zookeeper, strategy, offsets_storage, is_dual_commit)
             counted = asyncio.run(_run(wanted, show, lambda stack: classic_records(wanted, classic, stack)))
     if output is OutputFormat.TEXT:
-        error_console.print(f"{counted:,} records")
+        error_console.print(f"{counted:,} records", markup=False)
 
 
 def _check(wanted: Wanted, zookeeper: str | None) -> None:

@@ -341,7 +341,7 @@ class Run:
         for complaint, count in self.complaints.most_common(COMPLAINTS_SHOWN):
             error_console.print(f"{count:,} records failed: {complaint}", markup=False)
         if self.dropped:
-            error_console.print(f"{self.dropped:,} records dropped: the queue was full")
+            error_console.print(f"{self.dropped:,} records dropped: the queue was full", markup=False)
         if not self.is_complete:
             error_console.print(
                 f"ended early: of {self.lines_read:,} lines that were read {self.partitions.total():,} are placed, "
@@ -352,13 +352,18 @@ class Run:
             )
         verb = "would go" if self._is_dry_run else "are"
         placed = ", ".join(f"{index}: {count:,}" for index, count in sorted(self.partitions.items()))
-        console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")
+        console.print(
+            f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})",
+            markup=False,
+        )
         if (
             self._is_spread_by_keys
             and self.skew >= SKEW_REPORTED_FROM
             and self.partitions.total() > self.partition_count
         ):
-            console.print(f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys")
+            console.print(
+                f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys", markup=False
+            )
 
 
 def _size_bytes(file: Path | None) -> int | None:

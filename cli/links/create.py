@@ -113,7 +113,9 @@ def create(
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
-        error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
+        error_console.print(
+            f"antipode links list shows when a mirror reports to {target}", soft_wrap=True, markup=False
+        )
 
 
 def _agents_of(sites: Sequence[str], environment: Path | None, given: list[str] | None) -> Agents:
@@ -149,4 +151,4 @@ def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bo
         print_error(f"link {record.name} cannot be created: {'; '.join(checked.problems)}")
     else:
         verb = "can be made" if is_dry_run else "is made"
-        console.print(f"link {record.name} {verb}: {record.source_site} to {record.target_site}")
+        console.print(f"link {record.name} {verb}: {record.source_site} to {record.target_site}", markup=False)

@@ -173,4 +173,4 @@ def print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> Non
     if output is OutputFormat.JSON:
         print_json(record_document(record))
     else:
-        console.print(sentence)
+        console.print(sentence, markup=False)

@@ -183,4 +183,4 @@ def delete(
     if output is OutputFormat.JSON:
         print_json({"deleted_at": gone})
     else:
-        console.print(f"link {name} is gone at {', '.join(gone)}")
+        console.print(f"link {name} is gone at {', '.join(gone)}", markup=False)

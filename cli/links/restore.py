@@ -51,7 +51,9 @@ def restore(
         raise typer.Exit(ExitCode.FAILED)
     if output is not OutputFormat.JSON:
         done, record = "can be stored" if is_dry_run else "is stored", checked.record
-        console.print(f"link {name} {done} again at {at}: {record.active_site} is active in epoch {record.epoch}")
+        console.print(
+            f"link {name} {done} again at {at}: {record.active_site} is active in epoch {record.epoch}", markup=False
+        )
 
 
 async def _restored(

@@ -58,9 +58,13 @@ def translate_offset(
     place = f"{found.topic}-{found.partition}"
     alone = " (by this link alone; see --source-bootstrap-server)" if found.opposite == "not asked" else ""
     if found.is_known:
-        console.print(f"{place} offset {found.offset}{alone}", highlight=False)
+        console.print(f"{place} offset {found.offset}{alone}", highlight=False, markup=False)
     else:
-        console.print(f"{place}: not stored yet; the stored map ends at offset {found.offset}{alone}", highlight=False)
+        console.print(
+            f"{place}: not stored yet; the stored map ends at offset {found.offset}{alone}",
+            highlight=False,
+            markup=False,
+        )
 
 
 async def _translated(

@@ -112,12 +112,14 @@ def _print_way_around(environment: dict[str, Any], sites_directory: Path) -> Non
     command = _shown(Path(sys.executable).with_name("antipode"))  # it need not be on PATH
     secure = " --secure" if "security" in environment else ""
     console.print(
-        f"  {command} up{secure} --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False
+        f"  {command} up{secure} --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}",
+        highlight=False,
+        markup=False,
     )
     console.print(
         f"  kcat{kcat_login(environment)} -C -b {promoted['bootstrap_servers']} -t flights -c 3", highlight=False
     )
-    console.print(f"  curl http://{promoted['metrics'][0]}/metrics   (Prometheus)", highlight=False)
+    console.print(f"  curl http://{promoted['metrics'][0]}/metrics   (Prometheus)", highlight=False, markup=False)
 
 
 def _shown(path: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from cli.embedding.layout_plan import Wishes, check
 from cli.links.policies import FailoverChoice, SyncChoice, failover_mode_of
@@ -147,10 +148,12 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         console.print(
             f"[bold]site {name}[/]  bootstrap.servers {site['bootstrap_servers']}  zookeeper {site['zookeeper']}"
         )
-        console.print(f"        grpc {','.join(site['grpc'])}  metrics http://{site['metrics'][0]}/metrics")
+        console.print(
+            f"        grpc {','.join(site['grpc'])}  metrics http://{site['metrics'][0]}/metrics", markup=False
+        )
     for mirror in environment["mirrors"]:
         console.print(
-            f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {mirror['log']}"
+            f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {escape(mirror['log'])}"
         )
     if "arbiter" in environment:
         console.print(f"[bold]arbiter[/]  zookeeper {environment['arbiter']['connect']}")
@@ -159,11 +162,13 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         console.print(f"[bold]HTTP bridge[/]  {bridge['url']}  metrics http://{bridge['metrics']}/metrics")
     if "security" in environment:
         files = environment["security"]
-        console.print(f"[bold]operator[/]  --command-config {files['command_config']}")
-        console.print(f"[bold]clients[/]  admin {files['admin_client_config']}  user {files['user_client_config']}")
+        console.print(f"[bold]operator[/]  --command-config {escape(files['command_config'])}")
+        console.print(
+            f"[bold]clients[/]  admin {escape(files['admin_client_config'])}  user {escape(files['user_client_config'])}"
+        )
     from cli.embedding.security import kcat_login
 
     first = next(iter(environment["sites"].values()))
-    console.print(f"try: kcat{kcat_login(environment)} -L -b {first['bootstrap_servers'].split(',')[0]}")
+    console.print(f"try: kcat{kcat_login(environment)} -L -b {first['bootstrap_servers'].split(',')[0]}", markup=False)
     console.print("stop with Ctrl-C")
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from cli.shared.failures import failures_as_messages
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
@@ -171,7 +172,7 @@ def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> No
         print_json({"name": plan.name, "link": plan.link, "steps": titles})
         return
     for number, title in enumerate(titles, start=1):
-        console.print(f"{number:3} {title}", highlight=False)
+        console.print(f"{number:3} {title}", highlight=False, markup=False)
 
 
 def new_directory(parent: Path) -> Path:
@@ -228,7 +229,7 @@ def print_result(result: DrillResult, files: ReportFiles) -> None:
     """Accounts, expectations and where the report is."""
     for report in result.failovers:
         for loss in report.account.partitions if report.account is not None else ():
-            console.print(f"  {loss.sentence}", highlight=False)
+            console.print(f"  {loss.sentence}", highlight=False, markup=False)
     for name, found in result.queries.items():
         console.print(
             f"  query {name}: {found['stored']} records are in its files; of the records of the active site "
@@ -242,7 +243,7 @@ def print_result(result: DrillResult, files: ReportFiles) -> None:
         ]
         print_table("", ("expectation", "wanted", "found", ""), rows)
     for problem in result.restore_problems:
-        console.print(f"[red]not put right:[/] {problem}")
+        console.print(f"[red]not put right:[/] {escape(problem)}")
     colour = "green" if result.is_passed else "red"
-    console.print(f"[bold {colour}]{result.outcome}[/] {result.reason}", highlight=False)
-    console.print(f"report: {files.html}", highlight=False)
+    console.print(f"[bold {colour}]{result.outcome}[/] {escape(result.reason)}", highlight=False)
+    console.print(f"report: {files.html}", highlight=False, markup=False)

@@ -193,11 +193,11 @@ def print_account(account: LossAccount) -> None:
     final.
     """
     for loss in account.partitions:
-        console.print(f"  {loss.sentence}", highlight=False)
+        console.print(f"  {loss.sentence}", highlight=False, markup=False)
     if account.groups is not None:
-        console.print(f"  {account.groups.sentence}", highlight=False)
+        console.print(f"  {account.groups.sentence}", highlight=False, markup=False)
     if account.access is not None:
-        console.print(f"  {account.access.sentence}", highlight=False)
+        console.print(f"  {account.access.sentence}", highlight=False, markup=False)
     for sentence in account.transaction_sentences:
         console.print(f"  {sentence}", highlight=False, markup=False)
     lost = f"{'exactly' if account.is_exact else 'at least'} {account.known_lost_records} records"
@@ -205,21 +205,23 @@ def print_account(account: LossAccount) -> None:
         lost += f" and {account.groups.known_lost_offsets} offsets of groups"
     if account.returning_records:
         lost += f"; {account.returning_records} abandoned records are back"
-    console.print(f"lost in all: {'nothing' if account.loses_nothing else lost}")
+    console.print(f"lost in all: {'nothing' if account.loses_nothing else lost}", markup=False)
     for difference in account.differences:
-        console.print(f"[bold red]differs[/]: {difference}", highlight=False)
+        console.print(f"[bold red]differs[/]: {escape(difference)}", highlight=False)
     if account.is_final:
         found = (
             f"{account.found_records} records of its own ({account.found_bytes} bytes)"
             if account.found_records
             else "no records of its own"
         )
-        console.print(f"final since {iso_time(account.settled_at_ms)}: the old site had {found}", highlight=False)
+        console.print(
+            f"final since {iso_time(account.settled_at_ms)}: the old site had {found}", highlight=False, markup=False
+        )
 
 
 def _print_report(report: FailoverReport) -> None:
     if report.planned_steps:
-        console.print(f"would do: {', '.join(report.planned_steps)}")
+        console.print(f"would do: {', '.join(report.planned_steps)}", markup=False)
     if report.steps:
         rows = [[step.step, step.duration_ms, step.problem or "done", step.reason] for step in report.steps]
         print_table("", ("step", "ms", "result", "why"), rows)
@@ -228,12 +230,12 @@ def _print_report(report: FailoverReport) -> None:
     for reason in report.unprotected:
         console.print(f"  not protected: {reason}", highlight=False, markup=False)
     for cut in report.cuts:
-        console.print(f"  inside a site: {cut.sentence}", highlight=False)
+        console.print(f"  inside a site: {cut.sentence}", highlight=False, markup=False)
     if report.sync:
-        console.print(f"sync: {report.sync}", highlight=False)
+        console.print(f"sync: {report.sync}", highlight=False, markup=False)
     colour = {"done": "green", "aborted": "green", "planned": "cyan"}.get(report.outcome, "red")
     console.print(
-        f"[bold {colour}]{report.outcome}[/]: {report.reason} "
+        f"[bold {colour}]{report.outcome}[/]: {escape(report.reason)} "
         f"(link {report.link}, {report.from_site} to {report.to_site}, epoch {report.epoch}, {report.duration_ms} ms)",
         highlight=False,
     )

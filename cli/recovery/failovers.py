@@ -44,7 +44,7 @@ def list_failovers(
         print_json([_document(run, driver) for run, driver in zip(runs, driven_by, strict=True)])
         return
     if not runs:
-        console.print(f"no site keeps a run of link {link}: it was not failed over", highlight=False)
+        console.print(f"no site keeps a run of link {link}: it was not failed over", highlight=False, markup=False)
         return
     rows = [
         (iso_time(run.began_at_ms), run.to_site, run.epoch, run.outcome, _lost(run, accounts), run.who, driver)
@@ -75,7 +75,7 @@ def show(
         print_json({"runs": [_document(run, driver) for run, driver in runs], "accounts": documents})
         return
     if not runs and not accounts:
-        console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False)
+        console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False, markup=False)
     for run, driver in runs:
         heading = f"{iso_time(run.began_at_ms)}: to {run.to_site} by {run.who}: {run.outcome}, {run.reason}"
         console.print(heading, highlight=False, markup=False)
@@ -88,7 +88,7 @@ def show(
         heading = (
             f"epoch {account.epoch}: {account.from_site} to {account.to_site}, {iso_time(account.accounted_at_ms)}"
         )
-        console.print(heading, highlight=False)
+        console.print(heading, highlight=False, markup=False)
         print_account(account)
 
 

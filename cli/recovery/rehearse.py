@@ -148,8 +148,10 @@ def _show_plan(brokers: Sequence[StandbyBroker], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(plan)
         return
-    console.print(f"would clone the logs of brokers {', '.join(map(str, plan['node_ids']))} into", *directories)
-    console.print(f"would use the ZooKeeper chroot {plan['zookeeper']}", highlight=False)
+    console.print(
+        f"would clone the logs of brokers {', '.join(map(str, plan['node_ids']))} into", *directories, markup=False
+    )
+    console.print(f"would use the ZooKeeper chroot {plan['zookeeper']}", highlight=False, markup=False)
 
 
 def _show(result: DrillResult, directory: Path, output: OutputFormat) -> None:

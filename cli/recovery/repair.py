@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from cli.links.mirrors import MirrorAddress, known_mirrors
 from cli.shared.brokers import problems_of_sites
@@ -204,9 +205,11 @@ def _print(found: RepairReport, *, is_dry_run: bool, output: OutputFormat) -> No
     for refusal in found.refused:
         console.print(f"  refused: {_sentence(refusal)}", highlight=False, markup=False)
     for problem in found.problems:
-        console.print(f"  [red]problem:[/] {problem}", highlight=False)
+        console.print(f"  [red]problem:[/] {escape(problem)}", highlight=False)
     if found.proof is None:
-        console.print(f"{len(found.orders)} orders planned, {len(found.refused)} refused", highlight=False)
+        console.print(
+            f"{len(found.orders)} orders planned, {len(found.refused)} refused", highlight=False, markup=False
+        )
         return
     if found.proof.verdict != "equal":
         print_table(
@@ -215,7 +218,7 @@ def _print(found: RepairReport, *, is_dry_run: bool, output: OutputFormat) -> No
             [(one.topic, one.partition, len(one.differences)) for one in found.proof.partitions if one.differences],
         )
         for problem in found.proof.problems:
-            console.print(f"  [red]could not compare:[/] {problem}", highlight=False)
+            console.print(f"  [red]could not compare:[/] {escape(problem)}", highlight=False)
     colour = "green" if found.is_healed else "red"
     console.print(
         f"[bold {colour}]{'healed' if found.is_healed else 'not healed'}[/]: {len(found.done)} of {len(found.orders)} orders "

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from cli.shared.brokers import check_brokers_answer
 from cli.shared.failures import failures_as_messages
@@ -122,14 +123,14 @@ def verify(
         print_json(found.as_document())
     else:
         for problem in found.problems[:SHOWN_MAX]:
-            console.print(f"  [red]{problem}[/]", highlight=False)
+            console.print(f"  [red]{escape(problem)}[/]", highlight=False)
         for reason in found.not_compared[:SHOWN_MAX]:
-            console.print(f"  not compared: {reason}", highlight=False)
+            console.print(f"  not compared: {reason}", highlight=False, markup=False)
         if bootstrap_server:
             equal = f"{found.compared_ranges} ranges compared with the site, {len(found.not_compared)} not"
             console.print(equal, highlight=False)
         sizes = f"{found.files} files, {found.bytes:,} bytes, {found.manifests} manifests"
-        console.print(f"{sizes}: {len(found.problems)} problems", highlight=False)
+        console.print(f"{sizes}: {len(found.problems)} problems", highlight=False, markup=False)
     raise typer.Exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
 
 
@@ -174,10 +175,10 @@ def expire(
     if rows:
         print_table("", ("topic", "partition", "from", "to", "bytes"), rows)
     for topic in report.kept_compacted:
-        console.print(f"  {topic} is compacted and keeps all", highlight=False)
+        console.print(f"  {topic} is compacted and keeps all", highlight=False, markup=False)
     verb = "would go" if is_dry_run else "went"
     sums = f"{len(report.ranges)} ranges, {report.as_document()['bytes']:,} bytes"
-    console.print(f"{sums} {verb}; {report.kept_bytes:,} bytes stay", highlight=False)
+    console.print(f"{sums} {verb}; {report.kept_bytes:,} bytes stay", highlight=False, markup=False)
 
 
 def _print(report: ArchiveReport, output: OutputFormat) -> None:
@@ -194,18 +195,20 @@ def _print(report: ArchiveReport, output: OutputFormat) -> None:
         place = f"{hole.topic}-{hole.partition} offsets {hole.first_offset} to {hole.end_offset - 1}"
         console.print(f"  [red]hole[/] {place}: the source deleted them before a run", highlight=False)
     for problem in report.problems[:SHOWN_MAX]:
-        console.print(f"  [red]{problem}[/]", highlight=False)
+        console.print(f"  [red]{escape(problem)}[/]", highlight=False)
     if report.is_dry_run:
         planned = f"{report.planned_offsets:,} offsets in {_waves(report.planned_waves)}"
-        console.print(f"a run would read {planned}", highlight=False)
+        console.print(f"a run would read {planned}", highlight=False, markup=False)
         return
     if not report.ranges and not report.holes and not report.problems:
-        console.print(f"nothing new: {report.to} has the records up to the high watermarks", highlight=False)
+        console.print(
+            f"nothing new: {report.to} has the records up to the high watermarks", highlight=False, markup=False
+        )
         return
     document = report.as_document()
     sums = f"{len(report.ranges)} ranges, {document['records']:,} records, {document['bytes']:,} bytes"
     sums += f", {_waves(len(report.manifests))}, {report.elapsed_ms / 1000:.1f} s"
-    console.print(f"{sums}: {report.to}", highlight=False)
+    console.print(f"{sums}: {report.to}", highlight=False, markup=False)
 
 
 def _waves(count: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from cli.shared.brokers import problems_of_sites
 from cli.shared.failures import failures_as_messages, usage_error
@@ -219,7 +220,7 @@ def _print(found: AuditReport, directory: Path, output: OutputFormat) -> None:
     for gap in found.judged.gaps[:SHOWN_MAX]:
         kind = "[red]alarm[/]" if gap.is_alarm else "short"
         place = f"{gap.topic} at {gap.tier} from {iso_time(gap.first_window_ms)}"
-        console.print(f"  {kind} {place}: {gap.missing:,} missing in {gap.windows} windows", highlight=False)
+        console.print(f"  {kind} {escape(place)}: {gap.missing:,} missing in {gap.windows} windows", highlight=False)
     for one in found.judged.delays:
         if one.is_alarm:
             console.print(
@@ -227,4 +228,4 @@ def _print(found: AuditReport, directory: Path, output: OutputFormat) -> None:
                 highlight=False,
             )
     colour, verdict = ("red", "alarm") if found.judged.is_alarm else ("green", "no alarm")
-    console.print(f"[bold {colour}]{verdict}[/], report {directory / 'report.html'}", highlight=False)
+    console.print(f"[bold {colour}]{verdict}[/], report {escape(str(directory / 'report.html'))}", highlight=False)

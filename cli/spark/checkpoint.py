@@ -91,7 +91,7 @@ def translate(
     ]
     print_table("", ["partition", "offset", "topic there", "offset there", "noted"], table)
     if not is_dry_run:
-        console.print(f"{to}: goes on after batch {found.batch}", highlight=False)
+        console.print(f"{to}: goes on after batch {found.batch}", highlight=False, markup=False)
 
 
 async def _translated(

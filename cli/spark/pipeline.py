@@ -131,5 +131,5 @@ def topics(
         for one in found.findings:
             console.print(f"{one.severity.value}: {one.topic}: {one.text}", highlight=False, markup=False)
         if not is_wrong:
-            console.print(f"the topics fit contract {rules.name}", highlight=False)
+            console.print(f"the topics fit contract {rules.name}", highlight=False, markup=False)
     raise typer.Exit(ExitCode.FAILED if is_wrong else ExitCode.DONE)

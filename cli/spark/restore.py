@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from cli.shared.brokers import check_brokers_answer
 from cli.shared.failures import failures_as_messages, usage_error
@@ -77,10 +78,10 @@ def restore(
         print_json(asdict(report))
         return
     for sentence in report.skipped:
-        console.print(f"  [red]not restored:[/] {sentence}", highlight=False)
+        console.print(f"  [red]not restored:[/] {escape(sentence)}", highlight=False)
     what = "offsets" if is_of_batches else "records"
     counts = f"{len(report.topics)} topics, {report.partitions} partitions, {report.offsets:,} {what}"
-    console.print(f"restored {counts} in {report.elapsed_ms / 1000:.1f} s", highlight=False)
+    console.print(f"restored {counts} in {report.elapsed_ms / 1000:.1f} s", highlight=False, markup=False)
 
 
 def _site_at(at: str, environment: EnvironmentFile, site: SiteOptions) -> tuple[Agents, str]:

@@ -45,7 +45,9 @@ def spark_cluster(
             if output is OutputFormat.JSON:
                 print_json({"master": cluster.address, "page": cluster.page, "processes": processes})
             else:
-                console.print(f"{cluster.address} with {workers} workers, page {cluster.page}", highlight=False)
+                console.print(
+                    f"{cluster.address} with {workers} workers, page {cluster.page}", highlight=False, markup=False
+                )
             signal.pause()
         finally:
             cluster.stop()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from rich.markup import escape
 
 from cli.shared.output import OutputFormat, console, print_json, print_table, report_progress
 from cli.spark.proof.surroundings import print_surroundings, surroundings_document
@@ -66,14 +67,14 @@ def _print(found: EqualityReport) -> None:
     named = [(one, difference) for one in found.partitions for difference in one.differences]
     for one, difference in named[:DIFFERENCES_SHOWN_MAX]:
         place = f"{one.topic}-{one.partition} offsets {difference.first_offset} to {difference.last_offset}"
-        console.print(f"  [red]{difference.kind}[/] {place} {difference.detail}", highlight=False)
+        console.print(f"  [red]{difference.kind}[/] {place} {escape(difference.detail)}", highlight=False)
     unnamed = sum(one.unnamed for one in found.partitions) + max(len(named) - DIFFERENCES_SHOWN_MAX, 0)
     if unnamed:
-        console.print(f"  and {unnamed} more: reconcile without --quick names all")
+        console.print(f"  and {unnamed} more: reconcile without --quick names all", markup=False)
     for note in found.notes:
         console.print(f"  {note}", highlight=False, markup=False)
     for problem in found.problems:
-        console.print("  [red]could not compare:[/]", problem, highlight=False)
+        console.print(f"  [red]could not compare:[/] {escape(problem)}", highlight=False)
     colour = "green" if found.verdict == "equal" else "red"
     console.print(
         f"[bold {colour}]{found.verdict}[/] by digests of batch headers: {len(found.partitions)} partitions, "

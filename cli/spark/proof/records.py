@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from cli.administration.log_dirs import directories_of
 from cli.shared.command_config import command_config_environment
 from cli.shared.output import OutputFormat, console, print_json, print_table, report_progress
@@ -66,21 +68,21 @@ def print_records(found: ReconciliationReport, directory: Path) -> None:
     for finding in found.findings[:FINDINGS_SHOWN_MAX]:
         place = f"{finding.topic}-{finding.partition} offsets {finding.first_offset} to {finding.last_offset}"
         reported = " ".join(filter(None, (f"at {finding.site}" if finding.site else "", finding.detail)))
-        console.print(f"  [red]{finding.kind}[/] {place} {reported}", highlight=False)
+        console.print(f"  [red]{finding.kind}[/] {escape(f'{place} {reported}')}", highlight=False)
     if len(found.findings) > FINDINGS_SHOWN_MAX:
-        console.print(f"  and {len(found.findings) - FINDINGS_SHOWN_MAX} more: see the report")
+        console.print(f"  and {len(found.findings) - FINDINGS_SHOWN_MAX} more: see the report", markup=False)
     if found.findings_not_listed:
-        console.print(f"  and {found.findings_not_listed} more beyond the limits")
+        console.print(f"  and {found.findings_not_listed} more beyond the limits", markup=False)
     for reason in found.explanations[:FINDINGS_SHOWN_MAX]:
         place = f"{reason.topic}-{reason.partition} offsets {reason.first_offset} to {reason.last_offset}"
-        console.print(f"  [dim]{reason.kind} {place}: {reason.detail}[/]", highlight=False)
+        console.print(f"  [dim]{escape(f'{reason.kind} {place}: {reason.detail}')}[/]", highlight=False)
     for problem in found.problems:
-        console.print(f"  [red]could not compare:[/] {problem}", highlight=False)
+        console.print(f"  [red]could not compare:[/] {escape(problem)}", highlight=False)
     colour = "green" if found.verdict == "equal" else "red"
     resumed = f" ({found.resumed_partitions} by the interrupted run)" if found.resumed_partitions else ""
     console.print(
         f"[bold {colour}]{found.verdict}[/]: {len(found.partitions)} partitions{resumed}, "
-        f"{found.elapsed_ms / 1000:.1f} s, report {directory / 'report.html'}",
+        f"{found.elapsed_ms / 1000:.1f} s, report {escape(str(directory / 'report.html'))}",
         highlight=False,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from rich.markup import escape
 
 from cli.shared.output import console
 from cli.shared.sites import open_environment, site_clients
@@ -72,9 +73,9 @@ def print_surroundings(found: SurroundingsReport, sites: tuple[str, str]) -> Non
     """Print what differs, or that nothing does."""
     for one in found.differences[:SHOWN_MAX]:
         held = f"{sites[0]}: {one.source or 'nothing'}, {sites[1]}: {one.target or 'nothing'}"
-        console.print(f"  [yellow]{one.kind.value}[/] {one.name}: {held}", highlight=False)
+        console.print(f"  [yellow]{one.kind.value}[/] {escape(f'{one.name}: {held}')}", highlight=False)
     if len(found.differences) > SHOWN_MAX:
-        console.print(f"  and {len(found.differences) - SHOWN_MAX} more beside the records")
+        console.print(f"  and {len(found.differences) - SHOWN_MAX} more beside the records", markup=False)
     for note in found.notes:
         console.print(f"  {note}", highlight=False, markup=False)
     if not found.differences and not found.notes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from rich.markup import escape
 
 from cli.shared.output import console, report_progress
 from runtime.addresses import HostPort
@@ -110,14 +111,14 @@ async def _compare_once(request: ComparisonRequest, watch: VerificationWatch, is
     at = iso_time(clock.now_ms())
     try:
         if reason := await asyncio.to_thread(is_paused):
-            console.print(f"{at} paused: {reason}", highlight=False)
+            console.print(f"{at} paused: {reason}", highlight=False, markup=False)
             return
         state = watch.observe(await compare_sites(request, clock), epoch=EPOCH)
     except OperationalFailure as failure:
-        console.print(f"{at} [red]not compared:[/] {failure}", highlight=False)
+        console.print(f"{at} [red]not compared:[/] {escape(str(failure))}", highlight=False)
         return
     until = f"equal until {iso_time(state.verified_until_ms)}" if state.verified_until_ms else "nothing is proven yet"
     noun = "difference" if state.differences == 1 else "differences"
-    differences = f", [red]{state.differences} {noun}[/]: {state.reason}" if state.differences else ""
+    differences = f", [red]{state.differences} {noun}[/]: {escape(state.reason)}" if state.differences else ""
     problem = f", not all compared: {state.reason}" if state.reason and not state.differences else ""
-    console.print(f"{at} {until}{differences}{problem}", highlight=False)
+    console.print(f"{at} {until}{differences}{escape(problem)}", highlight=False)

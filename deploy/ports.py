@@ -14,6 +14,8 @@ import random
 import socket
 from collections.abc import Iterator, Sequence
 
+from runtime.process import OperationalFailure
+
 LOOPBACK = "127.0.0.1"
 PORT_MIN = 12_000
 PORT_MAX = 31_999
@@ -23,21 +25,30 @@ _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of loopback that are free now. Raises RuntimeError if there are not
-    enough.
+    """`count` different ports of loopback that are free now. Raises OperationalFailure if there are
+    not enough, or ANTIPODE_PORTS names no range.
     """
-    lowest, _, highest = os.environ.get(RANGE_VARIABLE, f"{PORT_MIN}-{PORT_MAX}").partition("-")
+    ports = _range(os.environ.get(RANGE_VARIABLE, f"{PORT_MIN}-{PORT_MAX}"))
     free: list[int] = []
-    for port in _in_random_order(range(int(lowest), int(highest) + 1)):
+    for port in _in_random_order(ports):
         if len(free) == count:
             break
         if port not in _given and port not in free and is_free(port):
             free.append(port)
     if len(free) < count:
-        raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
+        raise OperationalFailure(
+            f"only {len(free)} of {count} ports are free between {ports[0]} and {ports[-1]}; {RANGE_VARIABLE} names others"
+        )
     # never removed: the part may bind its port much later, or bind it again after a restart
     _given.update(free)
     return free
+
+
+def _range(text: str) -> range:
+    lowest, _, highest = text.partition("-")
+    if lowest.isdecimal() and highest.isdecimal() and 1 <= int(lowest) <= int(highest) < 1 << 16:
+        return range(int(lowest), int(highest) + 1)
+    raise OperationalFailure(f"{RANGE_VARIABLE}={text!r} is not usable: accepted is first-last, from 1 to 65535")
 
 
 def _in_random_order(ports: Sequence[int]) -> Iterator[int]:

@@ -14,6 +14,7 @@ from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
+from wire.rules.topic_config_kinds import INT_MAX
 
 if TYPE_CHECKING:
     from wire.client.cluster_metadata import ClusterMetadata
@@ -68,7 +69,9 @@ def broker_rows(known: ClusterMetadata) -> list[dict[str, Any]]:
 
 @app.command()
 def unregister(
-    broker: Annotated[int, typer.Argument(help="Node id of a broker that is stopped and never comes back.", min=0)],
+    broker: Annotated[
+        int, typer.Argument(help="Node id of a broker that is stopped and never comes back.", min=0, max=INT_MAX)
+    ],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,

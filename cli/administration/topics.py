@@ -33,6 +33,7 @@ from cli.shared.topic_calls import (
 )
 from cli.shared.topic_filters import PartitionFilter, UnusableAssignment, parse_assignment
 from runtime.process import OperationalFailure
+from wire.rules.topic_config_kinds import INT_MAX
 from wire.rules.topic_names import is_internal_topic
 
 app = typer.Typer(
@@ -169,8 +170,12 @@ def describe(
 def create(
     topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    partitions: Annotated[int, typer.Option(help="Number of partitions; by default the cluster's.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="Replicas of each partition; by default the cluster's.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(help="Number of partitions; by default the cluster's.", min=-1, max=INT_MAX)
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Replicas of each partition; by default the cluster's.", min=-1, max=INT_MAX)
+    ] = -1,
     replica_assignment: Annotated[
         str,
         typer.Option(
@@ -342,7 +347,9 @@ def delete_records(
             help="An offset (with --partition), latest, Unix milliseconds, or a time such as 2026-01-31T12:00:00Z."
         ),
     ],
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition; by default all.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", help="Only this partition; by default all.", min=0, max=INT_MAX)
+    ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_sure: Sure = False,
     is_dry_run: DryRun = False,

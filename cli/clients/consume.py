@@ -21,17 +21,20 @@ from cli.shared.output import Output, OutputFormat, error_console, progress_bar
 from cli.shared.record_output import shown_as
 from cli.shared.topic_calls import parse_at
 from runtime.process import OperationalFailure
+from wire.rules.topic_config_kinds import INT_MAX, LONG_MAX
 
 if TYPE_CHECKING:
     from wire.batches.records import Record
     from wire.protocol.ids import PartitionKey
+
+FETCHERS_MAX = 100
 
 Topics = Annotated[list[str] | None, typer.Argument(help="The topics to read; or give --whitelist or --blacklist.")]
 Group = Annotated[
     str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
 ]
 OnePartition = Annotated[int | None, typer.Option(help="One partition, without sharing.", min=0)]
-Offset = Annotated[int | None, typer.Option(help="The offset in --partition at which to begin.", min=0)]
+Offset = Annotated[int | None, typer.Option(help="The offset in --partition at which to begin.", min=0, max=LONG_MAX)]
 FromTime = Annotated[
     str | None,
     typer.Option("--from", help="Without a position: earliest, latest (default), Unix ms, or 2026-01-31T12:00:00Z."),
@@ -61,9 +64,11 @@ DualCommit = Annotated[
     typer.Option("--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."),
 ]
 SessionTimeoutMs = Annotated[
-    int, typer.Option(help="A member without a heartbeat for this long loses its partitions.", min=1000)
+    int, typer.Option(help="A member without a heartbeat for this long loses its partitions.", min=1000, max=INT_MAX)
 ]
-Fetchers = Annotated[int, typer.Option(help="Maximum number of connections to each broker for fetches.", min=1)]
+Fetchers = Annotated[
+    int, typer.Option(help="Maximum number of connections to each broker for fetches.", min=1, max=FETCHERS_MAX)
+]
 CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
 WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
 WithPlaces = Annotated[bool, typer.Option("--offsets", help="Print topic, partition and offset in front.")]

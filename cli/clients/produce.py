@@ -214,7 +214,8 @@ def _partitioner(name: str) -> Callable[[], Partitioner]:
     module, _, attribute = name.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    # TypeError: the name of a relative module.
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         accepted = ", ".join(PARTITIONERS)
         raise usage_error(
             f"--partitioner {name!r} is not usable ({error}): accepted are {accepted}, or module:Class"
@@ -381,7 +382,7 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
         raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
     rest = b""
     try:
-        while data := await asyncio.to_thread(os.read, descriptor, READ_BYTES):
+        while data := await asyncio.to_thread(_read, descriptor, file):
             *whole, rest = (rest + data).split(b"\n")
             for line in whole:
                 yield line
@@ -390,3 +391,10 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
             os.close(descriptor)
     if rest:
         yield rest
+
+
+def _read(descriptor: int, file: Path | None) -> bytes:
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError as error:
+        raise OperationalFailure(f"{file or 'standard input'} cannot be read: {error.strerror}") from error

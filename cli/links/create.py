@@ -113,9 +113,7 @@ def create(
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
-        error_console.print(
-            f"antipode links list shows when a mirror reports to {target}", soft_wrap=True, markup=False
-        )
+        error_console.print(f"antipode links list shows when a mirror reports to {target}", markup=False)
 
 
 def _agents_of(sites: Sequence[str], environment: Path | None, given: list[str] | None) -> Agents:

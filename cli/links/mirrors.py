@@ -19,6 +19,7 @@ from cli.shared.sites import EnvironmentFile, environment_file, open_environment
 from runtime.addresses import parse_host_port
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
+from wire.rules.topic_config_kinds import LONG_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,9 @@ def resume(
 def verify(
     name: Name,
     topic: Topics = None,
-    last: Annotated[int, typer.Option("--last", min=0, help="Only so many of a partition's last offsets; 0: all.")] = 0,
+    last: Annotated[
+        int, typer.Option("--last", min=0, max=LONG_MAX, help="Only so many of a partition's last offsets; 0: all.")
+    ] = 0,
     mirror: MirrorAddress = None,
     environment: EnvironmentFile = None,
     output: Output = OutputFormat.TEXT,

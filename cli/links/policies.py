@@ -15,6 +15,7 @@ from wire.rules.links import (
     ReinstatePolicy,
     SyncPolicy,
 )
+from wire.rules.topic_config_kinds import INT_MAX, LONG_MAX
 
 
 class SyncChoice(enum.Enum):
@@ -66,6 +67,7 @@ LeaseOption = Annotated[
     typer.Option(
         "--lease-ms",
         min=0,
+        max=INT_MAX,
         help="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops writers "
         f"after this time. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
     ),
@@ -87,6 +89,7 @@ LagRecordsOption = Annotated[
     typer.Option(
         "--failover-max-lag-records",
         min=0,
+        max=LONG_MAX,
         help="An automatic failover waits for a person when the standby is known to lack more records. 0: no bound.",
     ),
 ]
@@ -97,6 +100,7 @@ LagMsOption = Annotated[
     typer.Option(
         "--failover-max-lag-ms",
         min=0,
+        max=INT_MAX,
         help="The same, when a copy was behind for longer than this before the site was lost. 0: no bound.",
     ),
 ]

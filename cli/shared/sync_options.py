@@ -9,13 +9,16 @@ import typer
 
 from cli.shared.failures import usage_error
 from wire.rules.links import SyncPolicy
+from wire.rules.topic_config_kinds import INT_MAX
 
 SyncTimeoutOption = Annotated[
-    int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
+    int, typer.Option("--sync-timeout-ms", min=1, max=INT_MAX, help="How long degrade waits for a silent target.")
 ]
 SyncBoundOption = Annotated[
     int | None,
-    typer.Option("--sync-bound-ms", min=1, help="With --sync bound: how far the target may be behind, in ms."),
+    typer.Option(
+        "--sync-bound-ms", min=1, max=INT_MAX, help="With --sync bound: how far the target may be behind, in ms."
+    ),
 ]
 
 

@@ -33,6 +33,8 @@ def offsets_before(cluster: Cluster, topic: str, before: str, partition: int | N
     """The offset of each partition before which records are to go: a time, or an offset of one
     partition.
     """
+    if partition is not None and partition not in partitions_of(cluster, topic):
+        raise OperationalFailure(f"topic {topic} has no partition {partition}")
     if partition is not None and before.isdecimal():
         return {partition: parse_offset("--before", before)}
     found, ends = offsets_at(cluster, topic, parse_at("--before", before)), offsets_at(cluster, topic, "latest")

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wire.rules.topic_config_kinds import INT_MAX
+
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
@@ -78,6 +80,6 @@ def _problem(found: Sequence[Sequence[int]]) -> str:
             return f"partition {index} names a broker twice"
         if len(replicas) != len(found[0]):
             return f"partition {index} has {len(replicas)} replicas where partition 0 has {len(found[0])}"
-        if min(replicas) < 0:
-            return f"partition {index} names a broker below 0"
+        if min(replicas) < 0 or max(replicas) > INT_MAX:
+            return f"partition {index} names a broker below 0 or above {INT_MAX}"
     return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy import ports
+from runtime.process import OperationalFailure
 from tests.support.eventually import eventually_sync
 
 
@@ -36,10 +37,17 @@ def test_a_port_that_is_listened_on_is_not_given(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(ports.RANGE_VARIABLE, raising=False)
         monkeypatch.setattr(ports, "PORT_MIN", taken)
         monkeypatch.setattr(ports, "PORT_MAX", taken)
-        with pytest.raises(RuntimeError, match="only 0 of 1 ports"):
+        with pytest.raises(OperationalFailure, match="only 0 of 1 ports"):
             ports.free_port()
 
 
 def test_ports_lie_below_the_kernel_s_range_for_outgoing_connections() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     assert first > ports.PORT_MAX
+
+
+@pytest.mark.parametrize("text", ["", "abc", "9-8", "0-70000", "5", "1-2-3"])
+def test_a_range_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(ports.RANGE_VARIABLE, text)
+    with pytest.raises(OperationalFailure, match=f"ANTIPODE_PORTS='{text}' is not usable"):
+        ports.free_port()

@@ -10,6 +10,7 @@ import pytest
 
 from cli.shared import topic_calls
 from cli.shared.kafka_admin import Cluster
+from runtime.process import OperationalFailure
 
 
 def test_offsets_of_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +30,12 @@ def test_offsets_of_many_partitions_are_asked_for_in_several_requests(monkeypatc
     assert found == {index: index * 10 for index in range(10)}
     assert asked == [4, 4, 2]
     assert topic_calls.offsets_at(cluster, "t", "latest", partitions=()) == {}
+
+
+def test_records_of_a_partition_that_is_not_there_are_not_called_deleted() -> None:
+    topic = SimpleNamespace(error=None, partitions={0: object(), 1: object()})
+    cluster = Cluster(SimpleNamespace(), {"orders": topic})
+    for before in ("7", "2026-01-31T12:00:00Z"):
+        with pytest.raises(OperationalFailure, match="topic orders has no partition 77"):
+            topic_calls.offsets_before(cluster, "orders", before, 77)
+    assert topic_calls.offsets_before(cluster, "orders", "7", 1) == {1: 7}

@@ -1,7 +1,7 @@
 """The programs of a drill's queries, with a program that keeps the same files as the real one.
 Promised: a second start moves the query and starts no other program while the first one runs; the
-counts of the end are the program's; a program that fails is named with its last output; none outlives the drill; a loss that
-the account contradicts fails the step.
+counts of the end are the program's; a program that fails is named with its last output; none
+outlives the drill; a loss that the account contradicts fails the step.
 """
 
 from __future__ import annotations

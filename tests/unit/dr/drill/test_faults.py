@@ -1,6 +1,6 @@
-"""Faults on the line and of processes, against a server that plays toxiproxy. Promised: a fault that
-cannot be made or undone is named, however the server refuses it; the other proxies are healed all the
-same; a process is restored even if its host did not answer to the signal.
+"""Faults on the line and of processes, against a server that plays toxiproxy. Promised: a fault
+that cannot be made or undone is named, however the server refuses it; the other proxies are healed
+all the same; a process is restored even if its host did not answer to the signal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runtime.process import OperationalFailure
 
 
 class PlayedToxiproxy:
-    """Proxies x and y; `refusals` has the status with which the server refuses to change a proxy."""
+    """Proxies x and y; `refusals` has the answers' codes with which it refuses to change them."""
 
     def __init__(self) -> None:
         self.enabled = {"x": True, "y": True}

@@ -22,7 +22,7 @@ from controller.core.decisions import Decision, Effect, Publish, PublishImage
 from controller.core.entity_commands import RemoveExpiredTokens
 from controller.core.machine import ControllerMachine
 from controller.core.state.cluster import Cluster
-from controller.core.state.site_values import Broker, Topic
+from controller.core.state.site_values import Broker
 from controller.metrics import ControllerMetrics
 from controller.stored.acl_store import acl_changes
 from controller.stored.cluster_reader import ClusterReader
@@ -288,17 +288,20 @@ class ActiveController:
 
     async def _discover(self, names: Iterable[str]) -> None:
         """Load unknown topics; a topic that cannot be decoded goes into quarantine."""
-        unknown = [name for name in names if name not in self.cluster.topics and name not in self.cluster.quarantine]
-        found: list[Topic] = []
-        for name in unknown:
-            try:
-                found += await self._reader.topics([name])
-            except MalformedZnode as error:
-                _log.error("malformed topic in ZooKeeper is in quarantine", problem=str(error))
-                await self._tell(ask.QuarantineLookedAt(problems={**self.cluster.quarantine, name: str(error)}))
-        topics = tuple(topic for topic in found if topic.assignment)
-        if topics:
-            await self._tell(ask.TopicsDiscovered(topics=topics))
+        for name in names:
+            if name not in self.cluster.topics and name not in self.cluster.quarantine:
+                await self._tell(Reading(partial(self._discovered, name)))
+
+    async def _discovered(self, name: str) -> ask.Command | None:
+        cluster = self.cluster
+        if name in cluster.topics or name in cluster.quarantine:
+            return None
+        try:
+            topics = tuple(topic for topic in await self._reader.topics([name]) if topic.assignment)
+        except MalformedZnode as error:
+            _log.error("malformed topic in ZooKeeper is in quarantine", problem=str(error))
+            return ask.QuarantineLookedAt(problems={**cluster.quarantine, name: str(error)})
+        return ask.TopicsDiscovered(topics=topics) if topics else None
 
     async def _on_links(self, found: tuple[dict[str, LinkRecord], dict[str, str]]) -> None:
         links, problems = found

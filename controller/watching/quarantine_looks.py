@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from kazoo.exceptions import KazooException
@@ -38,6 +39,12 @@ async def _look(
     found = await reader.stored_topics(sorted(cluster().quarantine))
     if found.problems == cluster().quarantine:
         return
-    await tell(QuarantineLookedAt(topics=tuple(found.topics), leaderships=found.leaderships, problems=found.problems))
+    await tell(Reading(partial(_looked_at, reader, cluster)))
     # deletion marks of topics in quarantine are ignored until the topics leave it
     await tell(reading_marks(reader))
+
+
+async def _looked_at(reader: ClusterReader, cluster: Callable[[], Cluster]) -> Command:
+    """The quarantine read again: a topic may have come into it since the first read."""
+    found = await reader.stored_topics(sorted(cluster().quarantine))
+    return QuarantineLookedAt(topics=tuple(found.topics), leaderships=found.leaderships, problems=found.problems)

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from controller.core import commands as ask
-from controller.core.entity_commands import AlterAcls
+from controller.core.entity_commands import AlterAcls, AlterClientQuotas, QuotaChange
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.tenure import Tenure
 from runtime.doors import ProcessDoors
+from runtime.zookeeper.nodes import CreateNode
 from tests.support.eventually import eventually
 from tests.support.memory.memory_zookeeper import MemoryZooKeeper
 from tests.support.memory.site_model import RULES, topic_request
@@ -26,10 +27,12 @@ from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, ACL_PATHS, acl_path, encode_acls
 from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.cluster_znodes import encode_controller_epoch
+from wire.znodes.config_znodes import client_quota_path
 from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS
 from wire.znodes.token_znodes import TOKEN_PATHS
 
 PATTERN = ResourcePattern(ResourceType.GROUP, "payments", PatternType.LITERAL)
+USER_A = (("user", "a"),)
 ENTRY = AccessEntry("User:former", "*", Operation.READ, Permission.ALLOW)
 ALL_OF_PAYMENTS = AclFilter(
     resource_type=ResourceType.GROUP,
@@ -112,3 +115,22 @@ async def test_acls_that_were_read_late_do_not_bring_back_a_removed_one() -> Non
         await active.submit(ask.RetryDeletions())
         assert acl_path(PATTERN) not in zookeeper.tree.nodes
         assert active.cluster.acls == {}
+
+
+async def test_malformed_topics_that_appear_together_are_all_in_quarantine() -> None:
+    zookeeper = await site_in_memory()
+    async with governed(zookeeper) as active:
+        # the controller is busy while both are found
+        busy = zookeeper.hold(client_quota_path(USER_A))
+        change = QuotaChange(entity=USER_A, set_values={"producer_byte_rate": 1.0})
+        altered = asyncio.create_task(active.submit(AlterClientQuotas(changes=(change,))))
+        await eventually(lambda: busy.is_reached)
+        malformed = [CreateNode(path=znodes.topic_path(name), value=b"{}") for name in ("one", "two")]
+        await zookeeper.transaction(malformed)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        busy.release()
+        await altered
+        await zookeeper.create(znodes.delete_topic_path("never-was"))
+        await eventually(lambda: znodes.delete_topic_path("never-was") not in zookeeper.tree.nodes)
+        assert active.cluster.quarantine.keys() == {"one", "two"}

@@ -116,8 +116,8 @@ class ClusterReader:
         cluster.quarantine = dict(found.problems)
         cluster.raises = await self._epoch_raises()
         cluster.apply_raises(cluster.topics)
-        marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
-        cluster.deletions = set(marked) & set(cluster.topics)
+        if rules.may_delete_topics:
+            cluster.deletions = set(await self.deletion_marks()) & cluster.topics.keys()
         cluster.derive_phases()
         return cluster
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import commands as ask
 from controller.core.entity_commands import AlterAcls, AlterClientQuotas, QuotaChange
+from controller.core.state.site_values import SiteRules
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
 from controller.stored.cluster_reader import ClusterReader
@@ -57,12 +58,12 @@ async def site_in_memory() -> MemoryZooKeeper:
 
 
 @asynccontextmanager
-async def governed(zookeeper: MemoryZooKeeper) -> AsyncIterator[ActiveController]:
+async def governed(zookeeper: MemoryZooKeeper, rules: SiteRules = RULES) -> AsyncIterator[ActiveController]:
     """A controller of the site that has taken over."""
     tenure = Tenure(controller_id=1, epoch=1, epoch_version=0)
     active = ActiveController(
         tenure=tenure,
-        cluster=await ClusterReader(zookeeper).load(rules=RULES, tenure=tenure),
+        cluster=await ClusterReader(zookeeper).load(rules=rules, tenure=tenure),
         zookeeper=zookeeper,
         metrics=ControllerMetrics(CollectorRegistry()),
         doors=ProcessDoors(),
@@ -134,3 +135,14 @@ async def test_malformed_topics_that_appear_together_are_all_in_quarantine() -> 
         await zookeeper.create(znodes.delete_topic_path("never-was"))
         await eventually(lambda: znodes.delete_topic_path("never-was") not in zookeeper.tree.nodes)
         assert active.cluster.quarantine.keys() == {"one", "two"}
+
+
+async def test_a_mark_is_dropped_where_topics_may_not_be_deleted_also_if_the_controller_is_new() -> None:
+    zookeeper = await site_in_memory()
+    async with governed(zookeeper) as active:
+        await active.submit(ask.CreateTopics(topics=(topic_request("orders"),)))
+    await zookeeper.create(znodes.delete_topic_path("orders"))
+    async with governed(zookeeper, replace(RULES, may_delete_topics=False)) as active:
+        await eventually(lambda: znodes.delete_topic_path("orders") not in zookeeper.tree.nodes)
+        assert not active.cluster.is_deleting("orders")
+        assert znodes.topic_path("orders") in zookeeper.tree.nodes

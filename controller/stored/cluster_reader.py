@@ -381,7 +381,6 @@ def _topic(name: str, payload: bytes, stat: NodeStat, configs: bytes | None) -> 
         removed_while_away=assignment.removed_while_away,
         configs={} if configs is None else decode_topic_config(name, configs),
         version=stat.version,
-        has_stored_configs=configs is not None,
     )
 
 

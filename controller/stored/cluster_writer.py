@@ -9,7 +9,7 @@ the znode of a partition were stored without its state, the next controller coul
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
@@ -48,6 +48,8 @@ class ClusterWriter:
         groups: list[Sequence[TransactionStep]] = []
         topics = dict(before.topics)
         known_zxid = _newest_registration(before, changes)
+        # other tools create and delete these nodes too
+        configs = set(await self._existing(map(znodes.topic_config_path, _configured(changes))))
         for number, change in enumerate(changes, 1):
             if number % FACTS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -56,7 +58,7 @@ class ClusterWriter:
             if isinstance(change, facts.LeadershipChanged):
                 groups.append(_leadership_steps(change, known_zxid))
             else:
-                groups.append(await self._steps(change, before, topics))
+                groups.append(await self._steps(change, before, topics, configs))
         for chunk in split_steps(groups):
             await self.write(chunk)
 
@@ -64,13 +66,15 @@ class ClusterWriter:
         """One guarded multi."""
         await self._zookeeper.transaction([self._guard, *steps])
 
-    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Sequence[TransactionStep]:
+    async def _steps(
+        self, change: facts.Fact, before: Cluster, topics: dict[str, Topic], configs: Collection[str]
+    ) -> Sequence[TransactionStep]:
         """Steps of one fact. `topics` has the result of the earlier facts, and is updated with this
-        one.
+        one; `configs` are the paths of the topics' configs that exist.
         """
         match change:
             case facts.TopicCreated(must_store=True):
-                return _topic_steps(change.topic)
+                return _topic_steps(change.topic, configs)
             case facts.TopicCreated() | facts.TopicReleased():
                 return await self._missing_parents(change.topic.name)
             case facts.PartitionsAdded():
@@ -80,9 +84,9 @@ class ClusterWriter:
                 topics[change.topic] = change.of(topics[change.topic])
                 return [_assignment_step(topics[change.topic])]
             case facts.TopicConfigsReplaced(must_store=True):
-                return [_configs_step(change, before.topics[change.topic])]
+                return [_configs_step(change.topic, change.configs, configs)]
             case facts.LeaderEpochsRaised():
-                return [_raise_step(change.epoch_raise)]
+                return [await self._raise_step(change.epoch_raise)]
             case facts.EpochRaiseEnded():
                 return [DeleteNode(path=epoch_raise_path(change.name))]
             case facts.BrokerUnregistered() | facts.UnregistrationEnded():
@@ -111,6 +115,12 @@ class ClusterWriter:
                 return await group_config_steps(self._zookeeper, change.group, change.configs)
             case _:
                 return []
+
+    async def _raise_step(self, epoch_raise: EpochRaise) -> TransactionStep:
+        path, value = epoch_raise_path(epoch_raise.name), encode_epoch_raise(epoch_raise.floor, epoch_raise.topics)
+        # a raise that could not be decoded is not in force, and its node may have this name
+        is_malformed = await self._zookeeper.exists(path) is not None
+        return SetNode(path=path, value=value) if is_malformed else CreateNode(path=path, value=value)
 
     async def _registration_steps(
         self, change: facts.BrokerUnregistered | facts.UnregistrationEnded
@@ -174,9 +184,19 @@ def _deletion(path: str) -> TransactionStep:
     return DeleteNode(path=path)
 
 
-def _topic_steps(topic: Topic) -> list[TransactionStep]:
+def _configured(changes: Iterable[facts.Fact]) -> Iterator[str]:
+    """The topics whose configs are stored."""
+    for change in changes:
+        match change:
+            case facts.TopicCreated(must_store=True):
+                yield change.topic.name
+            case facts.TopicConfigsReplaced(must_store=True):
+                yield change.topic
+
+
+def _topic_steps(topic: Topic, configs: Collection[str]) -> list[TransactionStep]:
     return [
-        CreateNode(path=znodes.topic_config_path(topic.name), value=encode_topic_config(topic.configs)),
+        _configs_step(topic.name, topic.configs, configs),
         CreateNode(path=znodes.topic_path(topic.name), value=_assignment_value(topic)),
         CreateNode(path=znodes.partitions_path(topic.name)),
     ]
@@ -194,18 +214,13 @@ def _assignment_value(topic: Topic) -> bytes:
     )
 
 
-def _raise_step(epoch_raise: EpochRaise) -> TransactionStep:
-    value = encode_epoch_raise(epoch_raise.floor, epoch_raise.topics)
-    return CreateNode(path=epoch_raise_path(epoch_raise.name), value=value)
-
-
 def _assignment_step(after: Topic) -> TransactionStep:
     return SetNode(path=znodes.topic_path(after.name), value=_assignment_value(after), version=after.version - 1)
 
 
-def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> TransactionStep:
-    path, value = znodes.topic_config_path(change.topic), encode_topic_config(change.configs)
-    return SetNode(path=path, value=value) if before.has_stored_configs else CreateNode(path=path, value=value)
+def _configs_step(topic: str, overrides: Mapping[str, str], existing: Collection[str]) -> TransactionStep:
+    path, value = znodes.topic_config_path(topic), encode_topic_config(overrides)
+    return SetNode(path=path, value=value) if path in existing else CreateNode(path=path, value=value)
 
 
 def _newest_registration(before: Cluster, changes: Sequence[facts.Fact]) -> int | None:

@@ -248,10 +248,7 @@ class Cluster(Struct, kw_only=True):
             case fact.PartitionsReassigned():
                 self.topics[change.topic] = change.of(self.topics[change.topic])
             case fact.TopicConfigsReplaced():
-                topic = self.topics[change.topic]
-                self.topics[change.topic] = replace(
-                    topic, configs=change.configs, has_stored_configs=topic.has_stored_configs or change.must_store
-                )
+                self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
             case fact.TopicDeletionRequested():
                 self.deletions.add(change.topic)
             case fact.TopicDeleted():

@@ -90,7 +90,6 @@ class Topic(Struct, frozen=True, kw_only=True):
     removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
-    has_stored_configs: bool = True
     removed: Mapping[int, frozenset[int]] = field(default_factory=dict)
     removed_while_away: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 

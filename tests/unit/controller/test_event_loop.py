@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
@@ -22,19 +23,22 @@ from runtime.doors import ProcessDoors
 from runtime.zookeeper.nodes import CreateNode
 from tests.support.eventually import eventually
 from tests.support.memory.memory_zookeeper import MemoryZooKeeper
-from tests.support.memory.site_model import RULES, topic_request
+from tests.support.memory.site_model import RULES, link_record, topic_request
+from wire.protocol.ids import TopicPartition
 from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, ACL_PATHS, acl_path, encode_acls
 from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.cluster_znodes import encode_controller_epoch
-from wire.znodes.config_znodes import client_quota_path
-from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS
+from wire.znodes.config_znodes import client_quota_path, encode_topic_config
+from wire.znodes.controller_znodes import EPOCH_RAISES, UNREGISTERED_BROKERS, epoch_raise_path
+from wire.znodes.link_znodes import encode_link
 from wire.znodes.token_znodes import TOKEN_PATHS
 
 PATTERN = ResourcePattern(ResourceType.GROUP, "payments", PatternType.LITERAL)
 USER_A = (("user", "a"),)
 ENTRY = AccessEntry("User:former", "*", Operation.READ, Permission.ALLOW)
+RETENTION = ask.ConfigChange(name="orders", set_configs={"retention.ms": "5"})
 ALL_OF_PAYMENTS = AclFilter(
     resource_type=ResourceType.GROUP,
     name="payments",
@@ -146,3 +150,39 @@ async def test_a_mark_is_dropped_where_topics_may_not_be_deleted_also_if_the_con
         await eventually(lambda: znodes.delete_topic_path("orders") not in zookeeper.tree.nodes)
         assert not active.cluster.is_deleting("orders")
         assert znodes.topic_path("orders") in zookeeper.tree.nodes
+
+
+async def test_a_topic_is_created_although_configs_of_a_former_one_were_left() -> None:
+    zookeeper = await site_in_memory()
+    await zookeeper.create(znodes.topic_config_path("orders"), encode_topic_config({"retention.ms": "1"}))
+    async with governed(zookeeper) as active:
+        await active.submit(ask.CreateTopics(topics=(topic_request("orders", configs={"retention.ms": "5"}),)))
+        assert await active._reader.topic_configs("orders") == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_configs_are_altered_although_another_tool_has_created_or_deleted_their_node(is_stored: bool) -> None:
+    zookeeper = await site_in_memory()
+    path = znodes.topic_config_path("orders")
+    async with governed(zookeeper) as active:
+        await active.submit(ask.CreateTopics(topics=(topic_request("orders"),)))
+        await zookeeper.delete(path)
+    async with governed(zookeeper) as active:
+        if is_stored:
+            await zookeeper.create(path, encode_topic_config({}))
+        await active.submit(ask.AlterTopicConfigs(changes=(RETENTION,)))
+        await zookeeper.delete(path)
+        await active.submit(ask.AlterTopicConfigs(changes=(replace(RETENTION, set_configs={"retention.ms": "6"}),)))
+        assert await active._reader.topic_configs("orders") == {"retention.ms": "6"}
+
+
+async def test_a_malformed_raise_of_leader_epochs_is_replaced_by_the_one_that_follows_it() -> None:
+    zookeeper = await site_in_memory()
+    async with governed(zookeeper) as active:
+        await active.submit(ask.CreateTopics(topics=(topic_request("orders.x"),)))
+    floor = 1 << 20
+    await zookeeper.create(epoch_raise_path(f"{floor}-0"), b"of another release")
+    await zookeeper.create(znodes.link_path("b-a"), encode_link(link_record(active="a", epoch=2, floor=floor)))
+    async with governed(zookeeper) as active:
+        await eventually(lambda: active.cluster.leaderships[TopicPartition("orders.x", 0)].leader_epoch == floor)
+        assert (await active._reader._epoch_raises()).keys() == {f"{floor}-0"}

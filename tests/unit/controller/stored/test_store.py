@@ -27,10 +27,13 @@ MOVED = Leadership(leader=1, leader_epoch=1, isr=(1, 2), controller_epoch=1, par
 
 
 class Transactions:
-    """Keeps what is written."""
+    """Keeps what is written; nothing is there before."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []
+
+    async def exists(self, path: str) -> None:
+        assert path.startswith(EPOCH_RAISES)
 
     async def transaction(self, steps: Sequence[Any]) -> None:
         self.steps += steps

@@ -8,8 +8,8 @@ own programs (software name `antipode`) get this site's. The same applies to tra
 addresses of the client's listener. While there is no coordinator, or too few brokers are registered
 to create the internal topic, the answer waits a little, and is then COORDINATOR_NOT_AVAILABLE:
 librdkafka's transactional producers never ask again after the third such answer. Versions: 0 to 6;
-from 4 on several keys at once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE,
-with a message).
+from 4 on several keys at once. Not done: coordinators of share groups; their key type, and unknown
+ones, get INVALID_REQUEST, which no client repeats.
 """
 
 from __future__ import annotations
@@ -141,8 +141,10 @@ def find(doors: Doors, context: RequestContext, key: str, key_type: int) -> Foun
         return _located(image, context, _coordinator(doors, image, key, is_local=context.is_own_tool))
     if key_type == TRANSACTION_KEY_TYPE:
         return _located(image, context, doors.transaction_routing.coordinator(key))
-    return _unavailable(
-        f"key type {key_type} is not supported; accepted: {GROUP_KEY_TYPE} (group), {TRANSACTION_KEY_TYPE} (transaction)"
+    return Found(
+        error=ErrorCode.invalid_request,
+        message=f"key type {key_type} is not supported; accepted: {GROUP_KEY_TYPE} (group), "
+        f"{TRANSACTION_KEY_TYPE} (transaction)",
     )
 
 

@@ -90,6 +90,8 @@ async def test_the_coordinator_is_found_at_the_site_that_has_the_group(doors: Do
     assert await node("linked", software=CLIENT_SOFTWARE_NAME) == (ErrorCode.none, 1)
     if version >= 1:
         assert await node("transactions", key_type=1) == (ErrorCode.coordinator_not_available, -1)
+        # a code that clients would repeat made them ask for ever
+        assert await node("g:topic:0", key_type=2) == (ErrorCode.invalid_request, -1)
 
 
 class TellingSite:

@@ -9,7 +9,8 @@ last batch stays, empty if necessary, because it has the producer's sequence num
 of each new segment stays too: segments join without a gap, so recovery can distinguish a lost
 segment from a compacted one. A transaction's marker stays while one of its batches does, even an
 empty one: without the marker, a replay of the log would find an open transaction. After that the
-marker stays as long as a tombstone would.
+marker stays as long as a tombstone would, and a marker that raised its producer's epoch until the
+producer writes or expires.
 
 Keys are read from the dirty part only: in the part that an earlier pass has cleaned, each key
 occurs once. If a dirty batch holds no newest record, only its header is read again.
@@ -67,6 +68,7 @@ class CleaningPlan(Struct, frozen=True, kw_only=True):
     dirtiness: Dirtiness
     aborted: tuple[AbortedTransaction, ...]
     producer_last_offsets: dict[int, int]
+    raised_epochs: dict[int, int]
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -277,8 +279,9 @@ class _Cleaning:
         return empty_batch(header)
 
     def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> KeptBatch | None:
-        """A marker without batches of its transaction is removed like a tombstone; a producer's
-        last batch always stays.
+        """A marker without batches of its transaction is removed like a tombstone; one that raised
+        its producer's epoch stays while no batch follows: without it, a replay of the log would let
+        the fenced producer write again.
         """
         content, at = self._content(header, scan)
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
@@ -296,8 +299,8 @@ class _Cleaning:
             check_crc(header, content, at)
             body = open_body(content, at, header)
             return rewritten(header, body, record_spans(body, header.record_count), horizon_ms)
-        is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return KeptBatch(header, content, at) if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else None
+        is_fence = self.plan.raised_epochs.get(header.producer_id) == header.producer_epoch
+        return KeptBatch(header, content, at) if is_fence or keeps_tombstone(horizon_ms, self.plan.now_ms) else None
 
     def _keeps(self, header: BatchHeader, span: RecordSpan, horizon_ms: int | None) -> bool:
         if not self.keys.is_newest(span.key, header.base_offset + span.offset_delta):

@@ -53,6 +53,7 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
         ),
         aborted=tuple(log.aborted_transactions(sources[0].base_offset, log.last_stable_offset)),
         producer_last_offsets=log.producers.last_offsets(),
+        raised_epochs=log.producers.raised_epochs(),
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
         segment_bytes=config.segment_bytes,

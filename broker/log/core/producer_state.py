@@ -340,6 +340,12 @@ class ProducerStates:
         """
         return {pid: p.batches[-1].last_offset for pid, p in self._producers.items() if p.batches}
 
+    def raised_epochs(self) -> dict[int, int]:
+        """Epochs of the producers whose last entry here is a marker that raised the epoch: the
+        cleaner keeps this marker, because no other batch has the epoch.
+        """
+        return {pid: p.epoch for pid, p in self._producers.items() if not p.batches}
+
     def restore(self, entries: Iterable[SnapshotEntry]) -> None:
         """Replace the state by a snapshot's."""
         self._producers.clear()

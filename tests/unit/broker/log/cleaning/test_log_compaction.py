@@ -10,6 +10,7 @@ import pytest
 from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.compaction import KeyOffsets
+from broker.log.core.producer_values import InvalidProducerEpoch
 from runtime.disk import RealDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
@@ -154,6 +155,28 @@ def test_a_producers_last_batch_stays_empty_so_that_its_sequence_is_known(tmp_pa
     again = open_log(tmp_path, config=COMPACT)
     assert append(again, (b"k", b"2"), producer_id=9, sequence=1).is_duplicate
     assert append(again, (b"k", b"4"), producer_id=9, sequence=2).first_offset == 3
+
+
+def test_a_marker_that_raised_the_epoch_stays_until_its_producer_writes(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (b"k", b"1"), producer_id=9, producer_epoch=0, sequence=0, attributes=TRANSACTIONAL)
+    fence = marker(producer_id=9, producer_epoch=1, is_commit=True)
+    log.append_as_leader(fence, leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    append(log, (b"k", b"2"))
+    for late in range(3):
+        append(log, (b"other", b"%d" % late))
+        compact(log, now_ms=NOW_MS + 1000 * late)
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(tmp_path, config=COMPACT)
+    with pytest.raises(InvalidProducerEpoch):
+        append(again, (b"k", b"late"), producer_id=9, producer_epoch=0, sequence=1, attributes=TRANSACTIONAL)
+    append(again, (b"k", b"3"), producer_id=9, producer_epoch=1, sequence=0)
+    for late in range(3, 6):
+        append(again, (b"other", b"%d" % late))
+        compact(again, now_ms=NOW_MS + 1000 * late)
+    assert [header for header in read_all(again) if header.is_control] == []
 
 
 def test_an_aborted_record_never_replaces_a_committed_one(tmp_path):

@@ -31,7 +31,7 @@ from broker.log.producer_replay import restore_producers
 from broker.log.segments.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.segments.log_slice import LogSlice
 from broker.log.segments.segment import Segment
-from broker.log.segments.timestamps import TimestampOffset, first_record_at
+from broker.log.segments.timestamps import TimestampOffset, first_record_at, largest_timestamp_from
 from broker.log.segments.transaction_index import AbortedTransaction
 from broker.log.truncation import truncation
 
@@ -89,6 +89,11 @@ class PartitionLog(WritableLog):
         timestamps.
         """
         largest = self.max_timestamp_ms
+        found = self.offset_for_timestamp(largest) if largest >= 0 else None
+        if found is not None or largest < 0:
+            return found
+        # that record is below the log's start: the remaining ones are searched
+        largest = largest_timestamp_from(self._segments.all, self.log_start_offset)
         return self.offset_for_timestamp(largest) if largest >= 0 else None
 
     def aborted_transactions(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:

@@ -144,6 +144,21 @@ def test_times_out_of_order_are_found_at_their_first_record(tmp_path):
     assert log.offset_of_max_timestamp().offset == 2
 
 
+@pytest.mark.parametrize("segment_bytes", [100, 10**6])
+def test_the_largest_time_is_that_of_the_records_that_deletion_has_left(tmp_path, segment_bytes):
+    log = open_log(tmp_path, segment_bytes=segment_bytes)
+    append(log, batch(timestamp_ms=99))
+    append(log, batch([b"a", b"b", b"c"], timestamps_ms=[90, 20, 80]))
+    append(log, batch(timestamp_ms=70))
+    log.advance_high_watermark(5)
+    found = []
+    for start in range(6):
+        log.advance_log_start_offset(start)
+        largest = log.offset_of_max_timestamp()
+        found.append(None if largest is None else largest[:2])
+    assert found == [(0, 99), (1, 90), (3, 80), (3, 80), (4, 70), None]
+
+
 def test_descriptors_of_old_segments_are_closed_beyond_the_bound(tmp_path):
     log = open_log(tmp_path, segment_bytes=200)
     fill(log, 60)

@@ -45,7 +45,11 @@ async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Cl
 
     async def look(completeness: Completeness) -> None:
         asked_at_ms = clock.now_ms()
-        completeness.take(await observer.evidence(), asked_at_ms=asked_at_ms)
+        evidence = await observer.evidence()
+        # An empty answer would look like a link that carries nothing.
+        if evidence.target is None and evidence.source is None:
+            raise OperationalFailure(f"{evidence.target_problem}; {evidence.source_problem}")
+        completeness.take(evidence, asked_at_ms=asked_at_ms)
 
     return look
 

@@ -4,12 +4,18 @@ reported.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from dr.links.completeness import complete_until
+from dr.links import completeness
+from dr.links.completeness import complete_until, looks_at_sites
 from dr.links.core.completeness import Completeness, TopicCompleteness
+from dr.sites.core.evidence import Evidence
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
+from tests.unit.dr.core.link_model import ModelLink
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
 
 NOW_MS = 1_000
@@ -61,3 +67,29 @@ async def test_a_look_that_fails_when_time_is_up_is_the_answer() -> None:
 
 async def test_only_the_requested_topics_are_described() -> None:
     assert await asked(Looks(0), timeout_ms=0, topics=("payments",)) == []
+
+
+async def test_a_look_that_neither_site_answers_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a look names no topic, so it must not look like a link that carries none."""
+    link = ModelLink()
+    assert link.a.write("v0")
+    link.mirror()
+    link.a.is_up = link.b.is_up = False
+    looks = 0
+
+    async def evidence() -> Evidence:
+        nonlocal looks
+        looks += 1
+        answer = link.evidence("b")
+        link.a.is_up = link.b.is_up = True
+        return answer
+
+    async def described(*_: Any) -> list[Any]:
+        return [SimpleNamespace(description=SimpleNamespace(record=link.a.record))]
+
+    monkeypatch.setattr(completeness, "describe_link", described)
+    monkeypatch.setattr(completeness, "LinkObserver", lambda *_, **__: SimpleNamespace(evidence=evidence))
+    clients: dict[str, Any] = {"a": None, "b": None}
+    look = await looks_at_sites("a-b", clients, SystemClock())
+    (found,) = await complete_until(look, until_ms=NOW_MS, topics=(".*",), timeout_ms=60_000, clock=SystemClock())
+    assert (found.is_complete, looks) == (True, 2)

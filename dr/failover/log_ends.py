@@ -2,10 +2,11 @@
 the latest point without torn transactions, and completes the transactions that the lost site had
 decided.
 
-The leaders move removed records to quarantine; groups that are ahead of the new ends continue at
-the ends. The offsets follow from the logs: the first record of each partition at or after the time,
-the first commit marker of a torn transaction. So an interrupted run is repeated as a whole: a
-truncated log has no such record. Batches are removed whole.
+The leaders move removed records to quarantine, and answer when the in-sync replicas have removed
+them too. Groups that are ahead of the new ends continue at the ends. The offsets follow from the
+logs: the first record of each partition at or after the time, the first commit marker of a torn
+transaction. So an interrupted run is repeated as a whole: a truncated log has no such record.
+Batches are removed whole.
 """
 
 from __future__ import annotations
@@ -65,12 +66,7 @@ async def truncation_offsets(
 
     A log with writes since the promotion is left out: it was truncated before them.
     """
-    is_promoted = evidence.record.active_site == evidence.site
-    floor = evidence.record.leader_epoch_floor
-    # a log that has records of the promoted epoch was truncated by an earlier run
-    keys = sorted(
-        key for key, one in evidence.copies.items() if not (is_promoted and floor and one.last_log_epoch >= floor)
-    )
+    keys = _without_writes(evidence)
     if not keys:
         return {}
     try:
@@ -81,6 +77,17 @@ async def truncation_offsets(
             f"site {evidence.site} does not report its offsets at {iso_time(kept_before_ms)}: {error}"
         ) from error
     return {TopicPartition(*key): offset for key, offset in found.items() if offset >= 0}
+
+
+def _without_writes(evidence: SiteEvidence) -> list[TopicPartition]:
+    """The logs without a record of the promoted epoch, sorted: an earlier run has truncated the
+    others.
+    """
+    is_promoted = evidence.record.active_site == evidence.site
+    floor = evidence.record.leader_epoch_floor
+    return sorted(
+        key for key, one in evidence.copies.items() if not (is_promoted and floor and one.last_log_epoch >= floor)
+    )
 
 
 async def planned_ends(
@@ -108,8 +115,11 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
     offsets, found = await planned_ends(
         client, evidence, kept_before_ms=record.kept_before_ms, is_cut_consistent=record.is_cut_consistent
     )
+    # Every log is named: after an attempt that ended early the removed records may be at replicas
+    # alone, and only the leader knows those.
+    unwritten = {TopicPartition(*key): evidence.copies[key].log_end_offset for key in _without_writes(evidence)}
     try:
-        ends, problems = await _truncate_at_leaders(client, record, offsets)
+        ends, problems = await _truncate_at_leaders(client, record, unwritten | offsets)
         if not problems:
             # groups are moved only if all logs have their final ends
             ends = {key: position.log_end_offset for key, position in evidence.copies.items()} | ends

@@ -4,13 +4,15 @@ has their copies deleted, or has the logs truncated.
 Behaviour: as MirrorAppend for the checks of the link's epoch, the role, the topic's id and the
 leader. A failover to a time also truncates the logs of the promoted site in the new epoch, before
 that site takes writes. Answered when the records are on disk, or with the reason why they are not.
-A truncation follows only then. For offsets beyond the end of a log nothing is stored. A repeated
-request stores nothing twice. Versions: 0. Not done: copies of an entry at the followers; only the
-leader's disk has it.
+A truncation follows only then. A failover's request is answered when the in-sync replicas have
+removed the records as well: one of them may lead next, and would have them again. For offsets
+beyond the end of a log nothing is stored. A repeated request stores nothing twice. Versions: 0. Not
+done: copies of an entry at the followers; only the leader's disk has it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
@@ -42,6 +44,9 @@ API_KEY = QUARANTINE_RECORDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE_RECORDS]
 
 UNTRUNCATED: Final = -1
+FOLLOWED_MS_MAX: Final = 10_000
+"""The time (ms) in which the in-sync replicas have to remove what a failover removes."""
+POLL_S: Final = 0.01
 
 _state_change = state_change_logger()
 
@@ -64,7 +69,29 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
         # A restarting broker must not apply a high watermark from before the truncation to records
         # that were appended after it.
         await doors.logs.checkpoint_high_watermarks()
+    if _is_failover(doors, request):
+        deadline_ms = doors.clock.monotonic_ms() + FOLLOWED_MS_MAX
+        outcomes = [await _followed(doors, outcome, deadline_ms) for outcome in outcomes]
     return QuarantineRecordsResponse(outcomes=tuple(outcomes))
+
+
+async def _followed(doors: Doors, outcome: QuarantineRecordsOutcome, deadline_ms: float) -> QuarantineRecordsOutcome:
+    """The outcome once no in-sync replica has records beyond the end of the log, or the reason why
+    that is not known.
+    """
+    while not outcome.error_code:
+        hosted = doors.replicas.find(outcome.topic, outcome.index)
+        if hosted is None or not hosted.state.is_leader:
+            return replace(outcome, error_code=ErrorCode.not_leader_or_follower, error_message="the leader has changed")
+        exceeding = hosted.state.exceeding_in_sync
+        if not exceeding:
+            break
+        if doors.clock.monotonic_ms() >= deadline_ms:
+            nodes = ", ".join(map(str, exceeding))
+            message = f"in-sync replicas may still have the removed records (brokers {nodes})"
+            return replace(outcome, error_code=ErrorCode.request_timed_out, error_message=message)
+        await asyncio.sleep(POLL_S)
+    return outcome
 
 
 async def _keep(doors: Doors, request: Any, topic: Any, partition: Any) -> QuarantineRecordsOutcome:

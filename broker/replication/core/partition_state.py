@@ -123,6 +123,17 @@ class PartitionState:
         )
 
     @property
+    def exceeding_in_sync(self) -> tuple[int, ...]:
+        """On the leader, the in-sync replicas that may have records which the own log does not
+        have: an accepted fetch shows that a replica has none.
+        """
+        return tuple(
+            node
+            for node, progress in self.followers.items()
+            if node in self.isr and (progress.may_exceed or progress.log_end_offset < 0)
+        )
+
+    @property
     def spare_in_sync(self) -> int:
         """In-sync replicas beyond those that acks=all needs; negative if there are too few. No more
         are required than there are.

@@ -28,6 +28,10 @@ class ReplicaProgress(Struct):
     refused_epoch: int = UNCHECKED_EPOCH
     """The registration that the controller refused to have in sync."""
     refused_at_ms: float = -math.inf
+    may_exceed: bool = False
+    """True from a truncation of the leader's log until the replica's next fetch: it may still have
+    the removed records.
+    """
 
     def record(
         self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
@@ -42,6 +46,7 @@ class ReplicaProgress(Struct):
             # the previous fetch
             self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
         self.log_end_offset = fetch_offset
+        self.may_exceed = False
         self.leader_end_at_fetch = leader_end
         self.fetched_at_ms = now_ms
         self.broker_epoch = broker_epoch
@@ -50,6 +55,7 @@ class ReplicaProgress(Struct):
     def truncate(self, log_end_offset: int) -> None:
         """The leader's log ends there now; records beyond it do not count as fetched."""
         self.log_end_offset = min(self.log_end_offset, log_end_offset)
+        self.may_exceed = True
         self.leader_end_at_fetch = min(self.leader_end_at_fetch, log_end_offset)
 
     def lags(self, log_end_offset: int, *, now_ms: float, lag_ms_max: float) -> bool:

@@ -4,6 +4,7 @@ records that are kept, and the way an operator reads them.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.messages.quarantine_messages import DELETE, LIST, READ
 
 TOPIC_ID = uuid.UUID(int=7)
+FLOOR = 16
 LINK = LinkRecord(
     name="a-b",
     source_site="a",
@@ -244,3 +246,56 @@ async def test_a_copy_whose_site_became_active_meanwhile_is_not_truncated(
     refused = await keep(doors, must_truncate=True)
     assert refused.error_code is ErrorCode.fenced_leader_epoch
     assert log.log_end_offset == 2
+
+
+def failing_over(directory: Path) -> Any:
+    """The doors of a broker of site b that leads t-0 in sync with broker 2, after a failover to b
+    that truncates.
+    """
+    doors = doors_at(directory, b"a", b"b", b"c")
+    state = doors.replicas.find("t", 0).state
+    state.change(
+        PartitionImage(index=0, leader=1, leader_epoch=FLOOR, partition_epoch=1, replicas=(1, 2), isr=(1, 2)), now_ms=0
+    )
+    raised = LinkRecord()
+    raised.CopyFrom(LINK)
+    raised.epoch, raised.active_site, raised.kept_before_ms, raised.leader_epoch_floor = 4, "b", NOW_MS, FLOOR
+    image = apply_batch(doors.cluster.image, ControlBatch(is_full=True, links=[raised]))
+    return SimpleNamespace(**{**vars(doors), "cluster": Cluster(image)})
+
+
+async def test_a_failover_is_answered_when_the_in_sync_replicas_have_removed_the_records(tmp_path: Path) -> None:
+    """One of them may lead next, and would have the records again."""
+    doors = failing_over(tmp_path)
+    state = doors.replicas.find("t", 0).state
+    truncated = asyncio.Event()
+    doors.replicas.act = lambda _hosted, _effects: truncated.set()
+    answering = asyncio.create_task(keep(doors, link_epoch=4, must_truncate=True))
+    await truncated.wait()
+    done, _ = await asyncio.wait({answering}, timeout=5 * quarantine_records.POLL_S)
+    assert not done
+    state.record_fetch(2, 1, now_ms=1)
+    outcome = await answering
+    assert (outcome.error_code, outcome.log_end_offset) == (ErrorCode.none, 1)
+
+
+async def test_a_replica_that_does_not_follow_a_failover_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quarantine_records, "FOLLOWED_MS_MAX", 0)
+    doors = failing_over(tmp_path)
+    for _ in range(2):
+        refused = await keep(doors, link_epoch=4, must_truncate=True)
+        assert refused.error_code is ErrorCode.request_timed_out
+        assert refused.error_message == "in-sync replicas may still have the removed records (brokers 2)"
+    doors.replicas.find("t", 0).state.record_fetch(2, 1, now_ms=1)
+    assert (await keep(doors, link_epoch=4, must_truncate=True)).error_code is ErrorCode.none
+
+
+async def test_a_leader_that_is_deposed_while_replicas_follow_does_not_confirm_a_failover(tmp_path: Path) -> None:
+    doors = failing_over(tmp_path)
+    state = doors.replicas.find("t", 0).state
+    successor = PartitionImage(index=0, leader=2, leader_epoch=FLOOR + 1, partition_epoch=2, replicas=(1, 2), isr=(2,))
+    doors.replicas.act = lambda _hosted, _effects: state.change(successor, now_ms=1)
+    refused = await keep(doors, link_epoch=4, must_truncate=True)
+    assert refused.error_code is ErrorCode.not_leader_or_follower

@@ -5,9 +5,11 @@ part would stay, and nothing would look for them again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import pytest
+from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from dr.failover.log_ends import truncate_logs
@@ -41,9 +43,34 @@ class Site:
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[PartitionKey, CommittedOffset]] = {}
+        self.asked: dict[TopicPartition, int] = {}
+        """The ends that the leaders were asked for."""
+        self.refusal = 0
 
-    async def metadata(self, topics: Iterable[str]) -> None:
-        pass
+    async def metadata(self, topics: Iterable[str]) -> Any:
+        return SimpleNamespace(topics={name: SimpleNamespace(topic_id=None) for name in topics})
+
+    async def leader(self, *_: Any) -> int:
+        return 1
+
+    async def connection(self, _: int) -> Self:
+        return self
+
+    async def call(self, _key: int, values: dict[str, Any], *, timeout_ms: int) -> Any:
+        asked = {
+            TopicPartition(topic["name"], one["index"]): one["first_offset"]
+            for topic in values["topics"]
+            for one in topic["partitions"]
+        }
+        self.asked |= asked
+        return SimpleNamespace(
+            outcomes=[
+                SimpleNamespace(
+                    topic=key.topic, index=key.partition, error_code=self.refusal, error_message="", log_end_offset=end
+                )
+                for key, end in asked.items()
+            ]
+        )
 
     async def offsets_at(self, keys: Iterable[PartitionKey], at_ms: int, *, replica_id: int) -> dict[PartitionKey, int]:
         return dict.fromkeys(keys, -1)
@@ -55,9 +82,10 @@ class Site:
         return dict.fromkeys(offsets, 0)
 
 
-async def truncated(evidence: SiteEvidence) -> tuple[Site, str]:
-    """The site after a truncation, and its problem."""
+async def truncated(evidence: SiteEvidence, *, refusal: int = 0) -> tuple[Site, str]:
+    """The site after a truncation, and its problem; `refusal` is the error of the leaders."""
     site = Site()
+    site.refusal = refusal
     _, problem = await truncate_logs(cast("KafkaClient", site), RECORD, evidence)
     return site, problem
 
@@ -66,6 +94,14 @@ async def test_groups_go_back_to_the_ends_of_the_logs() -> None:
     site, problem = await truncated(EVIDENCE)
     assert not problem
     assert site.committed == {"board": {LED: CommittedOffset(20)}}
+
+
+async def test_a_log_without_records_to_remove_waits_for_its_replicas_too() -> None:
+    """An earlier attempt may have removed the records at the leader alone."""
+    site, problem = await truncated(EVIDENCE, refusal=int(ErrorCode.request_timed_out))
+    assert site.asked == {LED: 20}
+    assert problem == "flights-0: request_timed_out"
+    assert not site.committed
 
 
 @pytest.mark.parametrize(

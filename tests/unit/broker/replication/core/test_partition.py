@@ -139,6 +139,22 @@ def test_a_truncated_copy_counts_nothing_that_followers_fetched_of_the_removed_e
     assert partition.high_watermark == 12
 
 
+def test_an_in_sync_replica_may_have_removed_records_until_it_fetches_again() -> None:
+    partition = with_outsider()
+    assert partition.exceeding_in_sync == ()
+    partition.record_copy_truncation(4)
+    assert partition.exceeding_in_sync == (2,), "broker 3 is not in sync: it cannot lead next"
+    partition.record_fetch(2, 4, now_ms=2)
+    assert partition.exceeding_in_sync == ()
+
+
+def test_a_replica_that_has_not_fetched_from_this_leader_may_have_more_records() -> None:
+    partition = led(replicas=(1, 2), isr=(1, 2))
+    assert partition.exceeding_in_sync == (2,)
+    partition.record_fetch(2, 0, now_ms=1)
+    assert partition.exceeding_in_sync == ()
+
+
 def test_a_follower_joins_a_truncated_copy_that_ends_below_where_the_leadership_began() -> None:
     partition = with_outsider()
     partition.change(decided(epoch=partition.leader_epoch + 1, replicas=(1, 2, 3), isr=(1, 2)), now_ms=2)

@@ -50,10 +50,11 @@ DENY_ALL: Final = AccessEntry(str(WILDCARD_PRINCIPAL), WILDCARD, Operation.ALL, 
 
 _OPERATIONS: Final = {camel_case(operation): operation for operation in Operation if operation is not Operation.ANY}
 _PERMISSIONS: Final = {camel_case(one): one for one in (Permission.ALLOW, Permission.DENY)}
-_ESCAPE: Final = re.compile("%([0-9A-F]{2})")
-_ESCAPED: Final = {ord(character): f"%{ord(character):02X}" for character in "/%\x00"} | {
-    code: f"%{code:02X}" for code in range(1, 32)
-}
+_ESCAPE: Final = re.compile("(?:%[0-9A-F]{2})+")
+_ESCAPED: Final = re.compile("[/%\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+"""What a node's name cannot have: ZooKeeper refuses surrogates, of which Java makes the characters
+above U+FFFF.
+"""
 
 
 def acl_parent(pattern_type: PatternType, resource_type: ResourceType) -> str:
@@ -69,12 +70,19 @@ def acl_path(pattern: ResourcePattern) -> str:
 def _node(name: str) -> str:
     if not name.strip("."):
         return name.replace(".", "%2E")  # "." and ".." would lead elsewhere
-    return name.translate(_ESCAPED)
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
 def resource_name(node: str) -> str:
     """The resource's name behind a node."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), node)
+    return _ESCAPE.sub(_unescaped, node)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    try:
+        return bytes.fromhex(found[0].replace("%", "")).decode()
+    except UnicodeDecodeError:
+        return found[0]  # Kafka escapes nothing
 
 
 def encode_acls(entries: Iterable[AccessEntry]) -> bytes:

@@ -99,13 +99,14 @@ def changed(
     """
     result = dict(stored)
     for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            # also what another tool stored and no broker heeds
+            result.pop(name, None)
+            continue
         if _SECRETS.fullmatch(name):
             raise RefusedProperty(f"{name} is not stored in ZooKeeper: a broker reads it from its own file")
         if not is_dynamic(name):
             raise RefusedProperty(f"Cannot update these configs dynamically: Set({name})")
-        if operation is Operation.DELETE:
-            result.pop(name, None)
-            continue
         if value is None:
             raise RefusedProperty(f"Null value not supported for: {name}")
         if operation is not Operation.SET and name not in LIST_PROPERTIES:

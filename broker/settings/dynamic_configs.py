@@ -11,6 +11,7 @@ Callers: broker/main.py, the config handlers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from broker.settings.config import BrokerSettings
 from broker.settings.core.broker_configs import check_values, is_certificate_property, is_dynamic
@@ -61,7 +62,7 @@ class DynamicConfigs:
     def take(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
         """These are stored now; calls the listeners when other values are in force."""
         usable_for_all = self._usable(for_all)
-        usable_for_this = self._usable(for_this)
+        usable_for_this = self._usable(for_this, below=usable_for_all)
         self.for_all, self.for_this = usable_for_all, usable_for_this
         merged = self._merged(usable_for_all, usable_for_this)
         if merged.properties == self.current.properties and self._is_reported:
@@ -79,18 +80,33 @@ class DynamicConfigs:
             listener(merged)
         self._is_reported = True
 
-    def _usable(self, properties: Mapping[str, str]) -> dict[str, str]:
+    def _usable(
+        self, properties: Mapping[str, str], *, below: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, str]:
+        """The stored properties that this broker can use over those `below` them: all dynamic ones
+        where they fit together, such as a file of certificates and its type, else one after the
+        other.
+        """
+        dynamic = {name: value for name, value in properties.items() if is_dynamic(name)}
+        for name in properties.keys() - dynamic.keys():
+            log.warning("stored broker config needs a restart and is ignored", key=name)
+        if self._problem(below, dynamic) is None:
+            return dynamic
         usable: dict[str, str] = {}
-        for name, value in properties.items():
-            try:
-                if is_dynamic(name):
-                    self._merged({**usable, name: value}, {})
-                    usable[name] = value
-                else:
-                    log.warning("stored broker config needs a restart and is ignored", key=name)
-            except (ConfigurationError, InvalidTopicConfig) as error:
-                log.warning("invalid stored broker config is ignored", key=name, reason=str(error))
+        for name, value in dynamic.items():
+            problem = self._problem(below, {**usable, name: value})
+            if problem is None:
+                usable[name] = value
+            else:
+                log.warning("invalid stored broker config is ignored", key=name, reason=str(problem))
         return usable
+
+    def _problem(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> Exception | None:
+        try:
+            self.check(for_all, for_this)
+        except (ConfigurationError, InvalidTopicConfig) as error:
+            return error
+        return None
 
     def _merged(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> BrokerSettings:
         properties = {**self.static.properties, **for_all, **for_this}

@@ -3,11 +3,16 @@ broker.
 """
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import NoEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
+from broker.settings.core.broker_configs import Operation, PropertyChange, changed
 from broker.settings.core.topic_configs import ConfigSource, resolve
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.settings.loading import load_broker_settings
 from runtime.configuration import ConfigurationError
+from tests.support.security.identities import Identities
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
 FILE = {
@@ -77,3 +82,28 @@ def test_a_check_says_which_value_cannot_be_taken(configs):
     with pytest.raises(ConfigurationError, match=r"max\.connections\.per\.ip\.overrides"):
         configs.check({"max.connections.per.ip.overrides": "localhost"}, {})
     configs.check({"max.connections.per.ip.overrides": "localhost:5"}, {})
+
+
+def test_stored_values_that_are_usable_only_together_are_in_force(tmp_path):
+    identities = Identities(tmp_path)
+    authority = x509.load_pem_x509_certificate(identities.trusted.read_bytes())
+    store = tmp_path / "trusted.p12"
+    store.write_bytes(serialize_key_and_certificates(None, None, None, [authority], NoEncryption()))
+    file = {
+        **FILE,
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(identities.issue("broker")),
+        "ssl.truststore.location": str(identities.trusted),
+        "ssl.truststore.type": "PEM",
+    }
+    configs = DynamicConfigs(load_broker_settings(file))
+    wanted = {"ssl.truststore.location": str(store), "ssl.truststore.type": "PKCS12"}
+    configs.check({}, wanted)
+    configs.take({}, wanted)
+    assert configs.for_this == wanted
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "ssl.keystore.password"])
+def test_what_another_tool_stored_and_no_broker_heeds_can_be_removed(name):
+    stored = {name: "x", "max.connections": "7"}
+    assert changed(stored, [PropertyChange(name, Operation.DELETE, None)], {}) == {"max.connections": "7"}

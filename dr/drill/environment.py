@@ -207,11 +207,14 @@ def _names(links: tuple[EnvironmentLink, ...]) -> str:
 def load_environment(path: Path) -> Environment:
     """Read the file. Raises OperationalFailure, which names the wrong field."""
     try:
-        return parse_environment(path.read_text(encoding="utf-8"), where=str(path))
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OperationalFailure(f"environment {path} is not JSON: {error}") from error
     except OSError as error:
         raise OperationalFailure(
             f"environment {path} cannot be read ({error.strerror}): give the JSON that `antipode up --output json` printed"
         ) from error
+    return parse_environment(text, where=str(path))
 
 
 def parse_environment(text: str, *, where: str) -> Environment:

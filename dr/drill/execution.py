@@ -26,10 +26,10 @@ from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe, LagSample
 from dr.drill.measurement import measure_drill
 from dr.drill.plan.drill_plan import DrillPlan
-from dr.drill.plan.fault_verbs import Cut, FreeDisk, Heal, Reset, Resume, Slow, Start
-from dr.drill.plan.load_verbs import StartLoad, StartQuery
+from dr.drill.plan.fault_verbs import FreeDisk, Heal, Resume, Start
 from dr.drill.plan.parts import PlanStep
-from dr.drill.plan.site_verbs import Check, FailOver, Reconcile, SwitchOver, Wait
+from dr.drill.plan.site_verbs import Check, Wait
+from dr.drill.plan_checks import refuse_what_cannot_be
 from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
@@ -106,8 +106,8 @@ class DrillRun:
         the report.
         """
         channels = Channels()
-        self._directory.mkdir(parents=True, exist_ok=True)
         try:
+            self._directory.mkdir(parents=True, exist_ok=True)
             stage = self._stage(channels)
             # The plan is checked before the first fault, so that a plan that cannot be executed
             # does no harm.
@@ -121,9 +121,12 @@ class DrillRun:
                     # repeatedly.
                     await asyncio.shield(self._restore(stage, journal))
             await self._conclude(stage)
+            return self._result, await asyncio.to_thread(write_report, self._result, self._directory)
+        except OSError as error:
+            # For instance, the disk of the report is full.
+            raise OperationalFailure(f"the drill has no report: {error}") from error
         finally:
             await channels.close()
-        return self._result, await asyncio.to_thread(write_report, self._result, self._directory)
 
     def _stage(self, channels: Channels) -> DrillStage:
         return DrillStage(
@@ -187,11 +190,14 @@ class DrillRun:
                 # The report also names the steps that were skipped.
                 self._append(step, self._clock.now_ms(), "skipped", "")
                 continue
-            journal.write("step begins", step=step.title)
+            self._write(journal, "step begins", step=step.title)
             started_at_ms = self._clock.now_ms()
+            if self._result.reason:
+                self._append(step, started_at_ms, "skipped", "")
+                continue
             outcome, detail = await self._one(stage, step, stop)
             self._append(step, started_at_ms, outcome, detail)
-            journal.write("step ends", step=step.title, outcome=outcome, detail=detail)
+            self._write(journal, "step ends", step=step.title, outcome=outcome, detail=detail)
             if outcome != "done":
                 self._result.reason = f"{step.title}: {detail}"
                 self._result.outcome = STOPPED if outcome == "stopped" else FAILED
@@ -274,7 +280,7 @@ class DrillRun:
 
     async def _restore(self, stage: DrillStage, journal: Journal) -> None:
         """Undo every fault as far as possible; the report names each failure."""
-        journal.write("restore begins")
+        self._write(journal, "restore begins")
         # The clients end first: they would count the repair as an outage.
         stage.clients.end_all()
         stage.queries.end_all()
@@ -294,7 +300,14 @@ class DrillRun:
             problems.append(str(failure))
         stage.clients.collect()
         self._result.restore_problems = problems
-        journal.write("restore ends", problems=problems)
+        self._write(journal, "restore ends", problems=problems)
+
+    def _write(self, journal: Journal, event: str, **fields: object) -> None:
+        """Write to the journal. A full disk ends the drill, and keeps no fault in place."""
+        try:
+            journal.write(event, **fields)
+        except OSError as error:
+            self._result.reason = self._result.reason or f"the journal cannot be written: {error}"
 
     async def _check(self, stage: DrillStage) -> str:
         measured = await measure_drill(stage)
@@ -337,45 +350,6 @@ class DrillRun:
             if step.verb not in (Heal.verb, FreeDisk.verb, Resume.verb, Start.verb)
         ]
         return verbs[-1] == Check.verb
-
-
-def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands: Commands) -> None:
-    """Check, before the first fault, that the environment has everything that the plan names.
-    Raises OperationalFailure.
-    """
-    link = environment.link(plan.link)
-    network = NetworkFaults(environment, plan.link)
-    for step in plan.steps:
-        process, site = getattr(step, "process", ""), getattr(step, "site", "")
-        if isinstance(step, FailOver | SwitchOver) and step.to not in (link.source, link.target):
-            raise OperationalFailure(f"{step.title}: to={step.to!r}: accepted is one of {link.source}, {link.target}")
-        if isinstance(step, Cut | Slow | Reset):
-            network.selected(kind=step.kind, site=step.site)
-        elif process:
-            environment.processes(process=process)
-        elif host := getattr(step, "host", ""):
-            environment.host(host)
-        elif site and site not in environment.sites:
-            raise OperationalFailure(
-                f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
-            )
-    verbs = {step.verb for step in plan.steps}
-    _refuse_what_is_not_judged(plan)
-    if Reconcile.verb in verbs and not commands.reconcile:
-        raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
-    if StartQuery.verb in verbs and not commands.query:
-        raise OperationalFailure("the plan has a start_query step, but no query command is given")
-
-
-def _refuse_what_is_not_judged(plan: DrillPlan) -> None:
-    """Refuse expectations that every run would meet, because no step finds anything."""
-    of_clients = sorted(plan.expect.model_fields_set - {"sites_equal"})
-    if of_clients and not any(isinstance(step, StartLoad) for step in plan.steps):
-        raise OperationalFailure(f"expect.{of_clients[0]}: the plan has no start_load step, so nothing is measured")
-    compared = {step.name for step in plan.steps if isinstance(step, Reconcile)}
-    for name in plan.expect.sites_equal:
-        if name not in compared:
-            raise OperationalFailure(f"expect.sites_equal: the plan has no reconcile step named {name!r}")
 
 
 async def run_drill(

@@ -115,7 +115,7 @@ def load_plan(path: Path) -> DrillPlan:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OperationalFailure(f"plan {path} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise OperationalFailure(f"plan {path} is not YAML: {error}") from error
     return parse_plan(document, where=str(path))
 

@@ -6,6 +6,7 @@ plan that names what is not there begins no step.
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from dr.drill.core.measures import Measured
 from dr.drill.drill_clients import DrillClients
 from dr.drill.drill_results import FAILED, STOPPED, DrillResult
 from dr.drill.environment import Environment
-from dr.drill.execution import Commands, DrillRun, refuse_what_cannot_be
+from dr.drill.execution import Commands, DrillRun
 from dr.drill.faults import ProcessFaults
 from dr.drill.plan.drill_plan import parse_plan
+from dr.drill.plan_checks import refuse_what_cannot_be
 from dr.drill.steps.serving import Serving
 from dr.drill.steps.stage import DrillStage
+from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from runtime.process import OperationalFailure
 
@@ -48,6 +51,41 @@ async def test_a_fault_that_stays_fails_the_drill(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ProcessFaults, "restore", lambda *_, **__: ["broker-1: no answer"])
     result = await outcome_of(run_of(tmp_path, {"hold": {"duration": "1ms"}}))
     assert (result.outcome, result.reason) == (FAILED, "not put right: broker-1: no answer")
+
+
+@pytest.mark.parametrize("full_from", ["step begins", "step ends", "restore begins"])
+async def test_a_full_disk_of_the_journal_keeps_no_fault_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_from: str
+) -> None:
+    is_full = False
+    restored: list[bool] = []
+
+    def write(_: Journal, event: str, **__: object) -> None:
+        nonlocal is_full
+        is_full = is_full or event == full_from
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Journal, "write", write)
+    monkeypatch.setattr(ProcessFaults, "kill", lambda *_, **__: None)
+
+    def restore(*_: object, **__: object) -> list[str]:
+        restored.append(True)
+        return []
+
+    monkeypatch.setattr(ProcessFaults, "restore", restore)
+    run = run_of(tmp_path, {"kill": {"site": "a"}}, {"kill": {"site": "b"}})
+    result = await outcome_of(run)
+    assert restored == [True]
+    assert (result.outcome, "No space left" in result.reason) == (FAILED, True)
+    done = {"step begins": [], "step ends": ["done"], "restore begins": ["done", "done"]}[full_from]
+    assert [step.outcome for step in result.steps if step.outcome != "skipped"] == done
+
+
+async def test_a_directory_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "report").touch()
+    with pytest.raises(OperationalFailure, match=r"the drill has no report: .*File exists"):
+        await outcome_of(run_of(tmp_path, "heal"))
 
 
 async def test_an_error_of_the_system_fails_the_step_and_is_reported(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dr.drill.environment import Environment, parse_environment
+from dr.drill.environment import Environment, load_environment, parse_environment
 from dr.drill.execution import DrillRun
 from dr.drill.plan.drill_plan import load_plan, parse_plan
 from dr.drill.plan.fault_verbs import Cut, Kill
@@ -40,6 +40,7 @@ def test_steps_are_read_by_their_verb_and_a_bare_verb_has_no_fields() -> None:
         ("explode", r"steps\[0\]='explode' is not usable: accepted is one of create_topics, "),
         ({"cut": {}, "heal": {}}, r"steps\[0\]=.* is not usable"),
         ({"hold": {"duration": 5}}, r"steps\[0\].hold.duration=5 is not usable: accepted: a duration such as 500ms"),
+        ({"hold": {"duration": f"{'9' * 400}s"}}, "accepted: a duration such as 500ms"),
         ({"hold": {}}, r"steps\[0\].hold.duration=\(not set\)"),
         ({"kill": {}}, r"steps\[0\].kill=.*accepted: either process or site"),
         (
@@ -67,6 +68,11 @@ def test_a_file_that_is_missing_or_no_yaml_is_one_message(tmp_path: Path) -> Non
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(OperationalFailure, match="is not YAML"):
         load_plan(tmp_path / "bad.yaml")
+    (tmp_path / "bad.yaml").write_bytes(b"\xff")
+    with pytest.raises(OperationalFailure, match="is not YAML"):
+        load_plan(tmp_path / "bad.yaml")
+    with pytest.raises(OperationalFailure, match="is not JSON"):
+        load_environment(tmp_path / "bad.yaml")
 
 
 def environment(**changes: Any) -> Any:

@@ -67,8 +67,8 @@ DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_daemon(main: DaemonMain) -> ExitCode:
-    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the
-    process at once.
+    """Run `main(stop)` until it returns; SIGTERM, SIGINT and the loss of the terminal (SIGHUP) set
+    `stop`. A second signal ends the process at once.
     """
     raise_descriptor_limit()
     sys.setswitchinterval(THREAD_TURN_S)
@@ -98,6 +98,8 @@ async def _with_signals(main: DaemonMain) -> None:
         loop.remove_signal_handler(number)
         signal.signal(number, _end_suddenly)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask_to_stop, number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup has a program ignore the loss of its terminal
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, ask_to_stop, number)
     await main(stop)

@@ -1,0 +1,47 @@
+"""How a command ends by a signal. Promised: a signal that asks for the end, and the loss of the
+terminal, end it in good order; a signal that the caller has it ignore (nohup) does not.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import signal, sys
+from runtime.process import run_daemon
+
+async def main(stop):
+    print("ready", flush=True)
+    await stop.wait()
+    print("in good order", flush=True)
+
+if sys.argv[1:] == ["nohup"]:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+sys.exit(run_daemon(main))
+"""
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_in_good_order(number: signal.Signals) -> None:
+    process = started()
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[0] == "in good order\n"
+    assert process.returncode == 0
+
+
+def test_the_loss_of_the_terminal_is_ignored_where_the_caller_wants_it() -> None:
+    process = started("nohup")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "in good order\n"

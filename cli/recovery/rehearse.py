@@ -43,7 +43,7 @@ def rehearse(
         Path | None, typer.Option(help=f"Where the report goes (default: a new directory in {REHEARSALS}).")
     ] = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check that a rehearsal can begin, and name what it would use.")
+        bool, typer.Option("--dry-run", help="Check the properties files, and name what a rehearsal would use.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -129,7 +129,11 @@ async def _run(link: str, brokers: Sequence[StandbyBroker], records: int, stop: 
             try:
                 return await running
             except asyncio.CancelledError as error:
-                raise OperationalFailure("the rehearsal was stopped; everything that it had made is removed") from error
+                left = "; ".join(rehearsal.left_behind)
+                removed = (
+                    f"the next one removes what is left: {left}" if left else "everything that it had made is removed"
+                )
+                raise OperationalFailure(f"the rehearsal was stopped; {removed}") from error
     finally:
         await channels.close()
 

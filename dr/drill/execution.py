@@ -35,6 +35,7 @@ from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
+from runtime.supervision import to_its_end
 
 RATE_BUCKET_MS = 500
 RESTORE_WITHIN_MS = 60_000
@@ -117,9 +118,9 @@ class DrillRun:
                     async with self._watched(stage, stop):
                         await self._steps(stage, journal, stop)
                 finally:
-                    # Shielded, so that every fault is undone even if the run is cancelled
+                    # To its end, so that every fault is undone even if the run is cancelled
                     # repeatedly.
-                    await asyncio.shield(self._restore(stage, journal))
+                    await to_its_end(asyncio.ensure_future(self._restore(stage, journal)))
             await self._conclude(stage)
             return self._result, await asyncio.to_thread(write_report, self._result, self._directory)
         except OSError as error:

@@ -34,6 +34,7 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
+from runtime.supervision import to_its_end
 from wire.client.requests.range_digest_requests import RangeQuery
 from wire.client.security import ClientSecurity, load_security
 from wire.control.cluster_pb2 import LinkPhase
@@ -85,6 +86,11 @@ class Rehearsal:
             link=request.link,
             started_at_ms=clock.now_ms(),
         )
+
+    @property
+    def left_behind(self) -> list[str]:
+        """What could not be removed, in sentences, also of a run that was cancelled."""
+        return self._result.restore_problems
 
     async def run(self) -> DrillResult:
         """Run all steps; the result reports which one failed. Never raises OperationalFailure."""
@@ -259,7 +265,14 @@ class Rehearsal:
         """
 
         async def drop() -> None:
-            await asyncio.shield(self._sandbox.drop())
+            dropping = asyncio.ensure_future(self._sandbox.drop())
+            try:
+                # To its end, also when a stop comes now: the process would end with half a sandbox.
+                await to_its_end(dropping)
+            except asyncio.CancelledError:
+                if dropping.done() and not dropping.cancelled() and (error := dropping.exception()) is not None:
+                    self._result.restore_problems.append(str(error))
+                raise
 
         try:
             await self._step("drop", drop, lambda _: "nothing is left")

@@ -30,7 +30,10 @@ COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 @contextmanager
 def one_at_a_time(log_directory: str) -> Iterator[None]:
     """OperationalFailure while another rehearsal works on the directory."""
-    descriptor = os.open(log_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(log_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OperationalFailure(f"log directory {log_directory} cannot be used: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,8 +59,9 @@ class LocalSandbox:
     async def clear(self) -> str:
         """See the protocol."""
         was_running = await in_thread(self._site.stop)
-        await remove_chroot(self._connect)
+        # Before the chroot: a ZooKeeper that does not answer must not keep the disks full.
         had_clones = await in_thread(remove_clones, self._directories)
+        await remove_chroot(self._connect)
         if not (was_running or had_clones):
             return ""
         return "removed what an interrupted rehearsal had left" + (", its broker too" if was_running else "")
@@ -70,12 +74,18 @@ class LocalSandbox:
             self._topics = await read_topics(zookeeper, [*COORDINATORS_TOPICS, *names])
         places = await in_thread(LogPlaces, self._brokers)
         known = {key: position for key, position in positions.items() if key.topic in self._topics}
-        return await in_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
+        try:
+            return await in_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
+        except OSError as error:
+            raise OperationalFailure(f"the logs cannot be cloned: {error}") from error
 
     async def start(self) -> SandboxAddresses:
         """See the protocol."""
         await self._site.lay_out(self._record, self._topics, [*self._clones.internal, *self._clones.ends])
-        return await self._site.start()
+        try:
+            return await self._site.start()
+        except OSError as error:
+            raise OperationalFailure(f"the sandbox cannot be started: {error}") from error
 
     def shared_file_changes(self) -> list[str]:
         """See the protocol."""

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
 
 from cli.embedding.part_processes import is_healthy
 from cli.embedding.part_properties import properties_text
@@ -27,6 +27,7 @@ from deploy.ports import LOOPBACK, free_ports
 from dr.rehearsal.sandbox import PLAIN_MODULE, SANDBOX_USER, SandboxAddresses
 from runtime.children import Child
 from runtime.compiled import ROOT
+from runtime.process import OperationalFailure
 from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import CreateNode, TransactionStep
 from wire.control.cluster_pb2 import LinkRecord
@@ -110,11 +111,13 @@ def sandbox_properties(
 
 @asynccontextmanager
 async def zookeeper_at(connect: str) -> AsyncIterator[ZooKeeper]:
-    """A session for the time of the block."""
+    """A session for the time of the block. OperationalFailure if it fails meanwhile."""
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()
     try:
         yield zookeeper
+    except KazooException as error:
+        raise OperationalFailure(f"ZooKeeper at {connect}: {error!r}") from error
     finally:
         await zookeeper.stop()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,29 @@ async def test_only_the_site_whose_process_was_started_is_awaited(
     finally:
         await channels.close()
     assert asked == ["a"]
+
+
+async def test_a_run_that_is_cancelled_while_it_restores_ends_when_all_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    restored: list[bool] = []
+
+    def restore(*_: object, **__: object) -> list[str]:
+        begun.set()
+        may_end.wait(60)
+        restored.append(True)
+        return []
+
+    async def serving(*_: object, **__: object) -> None:
+        restored.append(False)
+
+    monkeypatch.setattr(ProcessFaults, "restore", restore)
+    monkeypatch.setattr(Serving, "wait", serving)
+    running = asyncio.create_task(outcome_of(run_of(tmp_path, {"hold": {"duration": "1ms"}})))
+    await asyncio.to_thread(begun.wait, 60)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.05, may_end.set)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert restored == [True, False]

@@ -163,11 +163,10 @@ async def _ready(name: str, environment: Environment, link: str | None) -> Drill
 
 def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> None:
     """Refuse what `run` would refuse before it touches anything; list the steps."""
-    from dr.drill.execution import Commands
     from dr.drill.plan_checks import refuse_what_cannot_be
 
     with failures_as_messages():
-        refuse_what_cannot_be(plan, environment, commands=Commands(reconcile=["reconcile"], query=["pipeline"]))
+        refuse_what_cannot_be(plan, environment)
     titles = [step.title for step in plan.steps]
     if output is OutputFormat.JSON:
         print_json({"name": plan.name, "link": plan.link, "steps": titles})

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ class DrillClients:
     acknowledged: list[Acknowledged] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     delivered: dict[str, list[Delivered]] = field(default_factory=dict)
+    _killed_at_ms: float | None = None
     _last_acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     _last_delivered: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
@@ -166,6 +168,13 @@ class DrillClients:
             return 0.0
         return now_ms - self.acknowledged[-1].acknowledged_at_ms
 
+    def sending_until_ms(self, now_ms: float) -> float | None:
+        """The time until which a producer that never ended by itself tried to send; None if all
+        have ended.
+        """
+        is_any_running = any(producer.is_running for producer in self.producers.values())
+        return now_ms if is_any_running else self._killed_at_ms
+
     def check_alive(self) -> None:
         """Raises OperationalFailure when a client ended with an error."""
         clients = [*self.producers.values(), *(member for members in self.groups.values() for member in members)]
@@ -207,6 +216,8 @@ class DrillClients:
 
     def end_all(self) -> None:
         """Kill all clients that still run."""
+        if self._killed_at_ms is None and any(producer.is_running for producer in self.producers.values()):
+            self._killed_at_ms = time.time() * 1000
         for client in (*self.producers.values(), *(member for members in self.groups.values() for member in members)):
             if client.is_running:
                 client.process.kill()

@@ -112,7 +112,12 @@ class DrillRun:
             stage = self._stage(channels)
             # The plan is checked before the first fault, so that a plan that cannot be executed
             # does no harm.
-            refuse_what_cannot_be(self._plan, self._environment, commands=self._commands)
+            refuse_what_cannot_be(
+                self._plan,
+                self._environment,
+                can_reconcile=bool(self._commands.reconcile),
+                can_query=bool(self._commands.query),
+            )
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
                     async with self._watched(stage, stop):

@@ -12,7 +12,7 @@ from dr.drill.core.history import LogRecord
 from dr.drill.core.measures import Measured, measure
 from dr.drill.drill_results import DrillResult, FaultSpan
 from dr.drill.environment import Environment
-from dr.drill.plan.site_verbs import FailOver
+from dr.drill.plan.site_verbs import FailOver, SwitchOver
 from dr.drill.steps.stage import DrillStage
 from runtime.process import OperationalFailure
 from wire.rules.links import carries_topic
@@ -46,6 +46,7 @@ async def measure_drill(stage: DrillStage) -> Measured:
         healed_at_ms=[fault.ended_at_ms for fault in result.faults if fault.ended_at_ms],
         ends_at_ms=stage.clock.now_ms(),
         reconciliations={name: found["outcome"] for name, found in result.reconciliations.items()},
+        sending_until_ms=clients.sending_until_ms(stage.clock.now_ms()),
     )
     result.measured = measured
     return measured
@@ -66,14 +67,17 @@ def _read_log(environment: Environment, site: str, topics: tuple[str, ...]) -> l
 
 def _measured_fault(result: DrillResult) -> tuple[str, float] | None:
     """The fault whose outage is measured: the last one before the failover, the failover itself if
-    there was no fault, otherwise the last fault.
+    there was no fault, otherwise the last fault, or the first switchover.
     """
     switched = [step.started_at_ms for step in result.steps if step.verb == FailOver.verb]
     if switched:
         before = [fault for fault in result.faults if fault.began_at_ms <= switched[0] and _lasts(fault, switched[0])]
         return (before[-1].title, before[-1].began_at_ms) if before else ("failover", switched[0])
     faults = result.faults
-    return (faults[-1].title, faults[-1].began_at_ms) if faults else None
+    if faults:
+        return faults[-1].title, faults[-1].began_at_ms
+    planned = [step.started_at_ms for step in result.steps if step.verb == SwitchOver.verb]
+    return ("switchover", planned[0]) if planned else None
 
 
 def _lasts(fault: FaultSpan, at_ms: int) -> bool:

@@ -4,8 +4,6 @@ or whose result would prove nothing, does no harm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dr.drill.environment import Environment
 from dr.drill.faults import NetworkFaults
 from dr.drill.plan.drill_plan import DrillPlan
@@ -14,13 +12,12 @@ from dr.drill.plan.load_verbs import StartLoad, StartQuery
 from dr.drill.plan.site_verbs import FailOver, Reconcile, SwitchOver
 from runtime.process import OperationalFailure
 
-if TYPE_CHECKING:
-    from dr.drill.execution import Commands
 
-
-def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands: Commands) -> None:
-    """Check, before the first fault, that the environment has everything that the plan names.
-    Raises OperationalFailure.
+def refuse_what_cannot_be(
+    plan: DrillPlan, environment: Environment, *, can_reconcile: bool = True, can_query: bool = True
+) -> None:
+    """Check, before the first fault, that the environment has everything that the plan names, and
+    that a command is given for its reconciliations and queries. Raises OperationalFailure.
     """
     link = environment.link(plan.link)
     network = NetworkFaults(environment, plan.link)
@@ -40,9 +37,9 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, commands
             )
     verbs = {step.verb for step in plan.steps}
     _refuse_what_is_not_judged(plan)
-    if Reconcile.verb in verbs and not commands.reconcile:
+    if Reconcile.verb in verbs and not can_reconcile:
         raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
-    if StartQuery.verb in verbs and not commands.query:
+    if StartQuery.verb in verbs and not can_query:
         raise OperationalFailure("the plan has a start_query step, but no query command is given")
 
 

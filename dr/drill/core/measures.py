@@ -143,9 +143,11 @@ def measure(
     healed_at_ms: Sequence[float],
     ends_at_ms: float,
     reconciliations: Mapping[str, str],
+    sending_until_ms: float | None = None,
 ) -> Measured:
     """Compute all measurements. `delivered` is by group; `fault` is the fault whose outage is
-    measured, `healed_at_ms` the end of each fault.
+    measured, `healed_at_ms` the end of each fault, `sending_until_ms` the time until which a
+    producer tried to send that never ended by itself.
     """
     missing = checkers.unseen(acknowledged, log)
     existing: dict[TopicPartition, list[int]] = {}
@@ -164,7 +166,7 @@ def measure(
         delivered=len(deliveries),
         missing=tuple(missing),
         recovery_point_ms=0 if fault is None else recovery_point_ms(missing, acknowledged, fault_at_ms=fault[1]),
-        producer_outage=_pause(acks, fault, ends_at_ms),
+        producer_outage=_pause(_with_end(acks, fault, sending_until_ms), fault, ends_at_ms),
         consumer_outage=_pause(deliveries, fault, ends_at_ms),
         catch_up=_catch_up(still_there, delivered, healed_at_ms),
         duplicates=tuple(checkers.duplicates(log)),
@@ -185,6 +187,14 @@ def measure(
         reconciliations=reconciliations,
         snapshots=() if fault is None else snapshot_baseline(acks, fault_at_ms=fault[1]),
     )
+
+
+def _with_end(acks: Sequence[float], fault: tuple[str, float] | None, until_ms: float | None) -> Sequence[float]:
+    """The acknowledgements and the end of the last pause, if producers were sending until then:
+    records that were on their way when the fault came must not pass for a recovery.
+    """
+    came_back = fault is not None and bool(acks) and acks[-1] >= fault[1]
+    return acks if until_ms is None or not came_back else [*acks, max(until_ms, acks[-1])]
 
 
 def _pause(times_ms: Sequence[float], fault: tuple[str, float] | None, until_ms: float) -> Outage | None:

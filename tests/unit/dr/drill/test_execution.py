@@ -19,7 +19,7 @@ from dr.drill.core.measures import Measured
 from dr.drill.drill_clients import DrillClients
 from dr.drill.drill_results import FAILED, STOPPED, DrillResult
 from dr.drill.environment import Environment
-from dr.drill.execution import Commands, DrillRun
+from dr.drill.execution import DrillRun
 from dr.drill.faults import ProcessFaults
 from dr.drill.plan.drill_plan import parse_plan
 from dr.drill.plan_checks import refuse_what_cannot_be
@@ -152,7 +152,7 @@ def test_what_the_plan_names_and_is_not_there_is_refused_before_the_first_step(
 ) -> None:
     plan = parse_plan({"name": "n", "link": "a-b", "steps": steps, "expect": expect}, where="x")
     with pytest.raises(OperationalFailure, match=message):
-        refuse_what_cannot_be(plan, environment_of(tmp_path), commands=Commands(reconcile=["r"]))
+        refuse_what_cannot_be(plan, environment_of(tmp_path))
 
 
 async def test_only_the_site_whose_process_was_started_is_awaited(

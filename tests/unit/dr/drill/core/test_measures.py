@@ -207,3 +207,27 @@ def test_rates_count_events_by_bucket_and_plots_escape_names() -> None:
     drawn = plot([curve], [Span(name="cut & heal", began_s=0, ended_s=1)], unit="records", duration_s=2)
     assert "&lt;lag&gt;" in drawn
     assert "cut &amp; heal" in drawn
+
+
+@pytest.mark.parametrize(
+    ("last_ack_ms", "sending_until_ms", "is_met"),
+    [(1_001.0, 60_000.0, False), (1_001.0, None, True), (1_001.0, 5_000.0, True), (999.0, 60_000.0, False)],
+    ids=["on its way at the fault", "ended by itself", "back in time", "none after the fault"],
+)
+def test_an_acknowledgement_on_its_way_is_no_recovery(
+    last_ack_ms: float, sending_until_ms: float | None, *, is_met: bool
+) -> None:
+    measured = measure(
+        acknowledged=[ack(0, 0, 990), ack(1, 1, last_ack_ms)],
+        failed=0,
+        delivered={},
+        log=[],
+        accounts=[],
+        fault=("kill site a", 1_000.0),
+        healed_at_ms=[],
+        ends_at_ms=70_000,
+        reconciliations={},
+        sending_until_ms=sending_until_ms,
+    )
+    (verdict,) = judge(Limits(producer_recovery_ms_max=10_000), measured)
+    assert verdict.is_met is is_met

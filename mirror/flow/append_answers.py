@@ -120,6 +120,7 @@ class AppendAnswers:
                 skipped_bytes=done.run.skipped_bytes,
                 skipped_records=done.run.skipped_records,
                 max_timestamp_ms=done.run.max_timestamp_ms,
+                has_compared=done.run.repeated_bytes > 0,
             )
             self._on_appended(sent.key, done)
             self._board.submit(sent.key, acknowledged)

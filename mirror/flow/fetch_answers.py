@@ -38,8 +38,13 @@ class FetchAnswers:
         """Submit to the flows; returns the batches that they accept with the facts before them.
         `asked` is when the request was sent.
         """
+        may_have_more = may_lack_records(answers)
         with self._board.lines_together():
-            taken = [self._accept(parts[answer.key], answer, asked) for answer in answers if answer.key in parts]
+            taken = [
+                self._accept(parts[answer.key], answer, asked, may_have_more=may_have_more)
+                for answer in answers
+                if answer.key in parts
+            ]
         return [entry for entry in taken if entry is not None]
 
     def none_came(self, parts: FetchParts, reason: str) -> None:
@@ -49,18 +54,20 @@ class FetchAnswers:
                 trouble = SourceTrouble.UNREACHABLE
                 self._board.submit(key, FetchFailed(generation=part.generation, trouble=trouble, reason=reason))
 
-    def _accept(self, part: FetchPart, answer: FetchAnswer, asked: Moment) -> tuple[QueuedBatches, FlowFacts] | None:
+    def _accept(
+        self, part: FetchPart, answer: FetchAnswer, asked: Moment, *, may_have_more: bool
+    ) -> tuple[QueuedBatches, FlowFacts] | None:
         if answer.error is not ErrorCode.none:
             self._fail(answer, part.generation, _trouble(answer.error), answer.error.name)
             return None
         try:
-            return self._take(answer, part, asked_at_ms=self._board.as_of(asked))
+            return self._take(answer, part, asked_at_ms=self._board.as_of(asked), may_have_more=may_have_more)
         except MalformedBatches as error:
             self._fail(answer, part.generation, SourceTrouble.MALFORMED, str(error))
             return None
 
     def _take(
-        self, answer: FetchAnswer, part: FetchPart, *, asked_at_ms: int
+        self, answer: FetchAnswer, part: FetchPart, *, asked_at_ms: int, may_have_more: bool
     ) -> tuple[QueuedBatches, FlowFacts] | None:
         before = self._board.row(answer.key).facts
         run = None
@@ -72,6 +79,7 @@ class FetchAnswers:
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
                 asked_at_ms=asked_at_ms,
+                may_have_more=may_have_more,
             )
             self._board.submit(answer.key, nothing)
             return None
@@ -104,6 +112,13 @@ class FetchAnswers:
     def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
         reason = f"source broker {self._node_id} on {answer.key}: {what}"
         self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
+
+
+def may_lack_records(answers: Sequence[FetchAnswer]) -> bool:
+    """True if the broker may have left records out that it has: only an answer without any records
+    is sure to have had room for them.
+    """
+    return any(answer.records for answer in answers)
 
 
 def _trouble(error: ErrorCode) -> SourceTrouble:

@@ -23,7 +23,7 @@ from mirror.flow.core.assignment import FetcherKey
 from mirror.flow.core.flow_events import NotEnqueued, NothingFetched
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
-from mirror.flow.fetch_answers import FetchAnswers
+from mirror.flow.fetch_answers import FetchAnswers, may_lack_records
 from mirror.flow.late_fetches import LATE_FETCHES_MS_MAX, LATE_PARTITIONS_MAX, LateFetches
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rows import QuietRounds
@@ -324,6 +324,7 @@ class Fetcher:
             return
         self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
+        may_have_more = may_lack_records(answers)
         for key in self._sent_parts.keys() - self._board.quiet_of(self._quiet):
             # In a fetch session unchanged partitions are missing from the answer, so a missing
             # partition is no event here.
@@ -334,6 +335,7 @@ class Fetcher:
                     high_watermark=facts.progress.source_high_watermark,
                     log_start_offset=facts.source_log_start_offset,
                     asked_at_ms=self._board.as_of(self._asked),
+                    may_have_more=may_have_more,
                 )
                 self._board.submit(key, nothing)
                 if key in self._partitions:

@@ -136,6 +136,8 @@ class NothingFetched(Struct, frozen=True, kw_only=True):
     high_watermark: int
     log_start_offset: int
     asked_at_ms: int = -1
+    # The answer has records of other partitions, and perhaps had no room for those of this one.
+    may_have_more: bool = False
 
 
 class FetchFailed(Struct, frozen=True, kw_only=True):
@@ -172,6 +174,8 @@ class Acknowledged(Struct, frozen=True, kw_only=True):
     skipped_bytes: int = 0
     skipped_records: int = 0
     max_timestamp_ms: int = -1
+    # The target had some of the batches, and has compared them with its own.
+    has_compared: bool = False
 
 
 class AppendRefused(Struct, frozen=True, kw_only=True):

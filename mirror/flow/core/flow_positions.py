@@ -164,6 +164,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         is_chained=True,
         has_streamed=True,
         rereads_last_batch=rereads,
+        awaits_comparison=rereads,
         # The copy begins with its first batch, so earlier tombstones are not missing.
         copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
         is_resuming=facts.is_resuming or not facts.has_streamed,

@@ -80,6 +80,8 @@ def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, o
         may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
         is_resuming=facts.is_resuming and run.is_repetition,
         rereads_last_batch=False,
+        # Without a repetition the source has nothing to compare: it has compacted the last batch away.
+        awaits_comparison=facts.awaits_comparison and (run.repeated_bytes > 0 or not facts.rereads_last_batch),
     )
     queue = QueueBatches(generation=facts.generation, expected_log_end_offset=expected)
     return Decision(new, (queue, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
@@ -118,7 +120,8 @@ def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
     is_complete = progress.target_log_end_offset >= facts.chain_offset
     # The batch for the comparison did not arrive, because the source has deleted it.
-    is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
+    is_due = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
+    is_unanswered = is_due and not command.may_have_more
     is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
     new = replace(
         facts,
@@ -127,6 +130,7 @@ def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -
         source_log_start_offset=command.log_start_offset,
         progress=progress,
         attempts=0 if is_complete else facts.attempts,
+        awaits_comparison=facts.awaits_comparison and not is_unanswered,
     )
     return Decision(new)
 
@@ -183,12 +187,14 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
         skipped_records=before.skipped_records + command.skipped_records,
         mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
     )
+    awaits_comparison = facts.awaits_comparison and not command.has_compared
     if facts.step is not Step.STREAMING:
-        return Decision(replace(facts, progress=progress))
+        return Decision(replace(facts, progress=progress, awaits_comparison=awaits_comparison))
     label = running_label(facts)
     reason = facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
     logged = "" if facts.state is label else reason
-    return Decision(replace(facts, state=label, reason=reason, attempts=0, progress=progress), (), logged)
+    new = replace(facts, state=label, reason=reason, attempts=0, progress=progress, awaits_comparison=awaits_comparison)
+    return Decision(new, (), logged)
 
 
 def append_refused(facts: FlowFacts, command: AppendRefused, *, options: FlowOptions) -> Decision:

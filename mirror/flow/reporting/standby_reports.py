@@ -10,7 +10,8 @@ has begun anew, by a new permit or policy. Ten thousand idle partitions of a syn
 cost one empty request for each interval.
 
 A partition is not reported until its history is proven to be that of the source's current leader:
-the log of a partition that was FAULTED before its pause may end elsewhere.
+the log of a partition that was FAULTED before its pause may end elsewhere. Two histories of one
+leader epoch show their difference only when the target has compared its last batch.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class StandbyReports:
 
 
 def _is_proven(facts: FlowFacts) -> bool:
-    """The source's current leader has confirmed the target's history; an operator may have paused
-    the partition since.
+    """The source's current leader has confirmed the target's history, and the target the source's
+    last batch of it; an operator may have paused the partition since.
     """
-    return facts.is_chained and facts.state in _REPORTED_IN
+    return facts.is_chained and not facts.awaits_comparison and facts.state in _REPORTED_IN

@@ -5,16 +5,19 @@ later than a sync link allows.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clients.budget import QueueFull
 from mirror.assembly import Mirror
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_decisions import Decision
-from mirror.flow.core.flow_events import Command
+from mirror.flow.core.flow_events import Command, Start
+from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.queue import ByteQueue
@@ -23,9 +26,11 @@ from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_ports import MemoryFetch
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 
+FIRST, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
 SETTINGS = {"num.streams": "1", "antipode.fetch.interval.ms": "1000"}
 
 
@@ -237,3 +242,46 @@ async def test_an_answer_that_finds_no_room_is_fetched_again(
         await eventually(world.is_equal)
     assert len(put) > 2
     assert max(len(keys) for keys in put) == (3 if is_together else 1)
+
+
+async def test_an_answer_full_of_other_records_does_not_end_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch of the copy, which is to be compared, has had no room in it."""
+    world = MemoryWorld()
+    for site in (world.source, world.target):
+        site.add("orders", 1)
+    world.source.add("other", 1, number=2)
+    world.source.produce("orders", 0, 3, epoch=7)
+    world.target.produce("orders", 0, 2, epoch=7)
+    world.target.produce("orders", 0, 1, epoch=7)
+    log = world.target.logs[FIRST]
+    log.batches[-1] = log.batches[-1][:-1] + bytes([log.batches[-1][-1] ^ 1])
+    fetch = MemoryFetch.fetch
+    is_full = False
+
+    async def filled(port: MemoryFetch, node_id: int, parts: FetchParts, **options: Any) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts, **options)
+        if not is_full or FIRST not in parts:
+            return answers
+        if OTHER not in parts:
+            return []
+        world.source.produce("other", 0, 1)
+        others = await fetch(port, node_id, parts, **options | {"changed": ()})
+        return [replace(one, records=memoryview(b"")) if one.key == FIRST else one for one in others]
+
+    reached: defaultdict[TopicPartition, set[FlowState]] = defaultdict(set)
+    change = FlowBoard._log_change
+
+    def noted(board: FlowBoard, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
+        reached[key].add(after.state)
+        change(board, key, before, after)
+
+    monkeypatch.setattr(FlowBoard, "_log_change", noted)
+    monkeypatch.setattr(MemoryFetch, "fetch", filled)
+    async with mirroring(world, **SETTINGS) as mirror:
+        await eventually(lambda: FIRST in mirror.board and mirror.board.row(FIRST).facts.state is FlowState.FAULTED)
+        is_full = True
+        reached.clear()
+        read = len(world.source.logs[OTHER].batches)
+        mirror.board.submit(FIRST, Start())
+        await eventually(lambda: len(world.source.logs[OTHER].batches) > read + 2)
+    assert FlowState.MIRRORING not in reached[FIRST]

@@ -9,17 +9,24 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mirror.assembly import Mirror
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import Acknowledged, BatchesFetched, NothingFetched
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.reporting import standby_reports
 from mirror.flow.reporting.standby_reports import StandbyReports
+from mirror.link.core.partitions import BatchRun
 from mirror.link.ports import NEEDS_ALL_REPORTS, Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_ports import MemoryProgress
 from tests.support.memory.memory_world import MemoryWorld
+from tests.unit.mirror.flow.test_board import board as board_fixture
+from tests.unit.mirror.flow.test_board import clock as clock_fixture
+from tests.unit.mirror.flow.test_board import tell
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 
+board, clock = board_fixture, clock_fixture
 FIRST, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
 
 
@@ -148,3 +155,48 @@ async def test_a_partition_is_reported_when_its_flow_begins_again() -> None:
         world.source.leader = Leader(1002, 1)
         await eventually(lambda: mirror.board.row(FIRST).source.epoch == 1)
         await eventually(lambda: 60 in reported_of(world, FIRST))
+
+
+async def test_an_end_is_not_reported_before_the_target_has_compared_its_last_batch(board: FlowBoard) -> None:
+    """Two histories of one leader epoch look equal until then: producers would get acks for records
+    that the standby does not have.
+    """
+    world = MemoryWorld()
+    world.record.sync_policy = SyncPolicy.BLOCK.value
+    view = await world.read_link()
+    reported: list[dict[TopicPartition, int]] = []
+    reports = StandbyReports(board, MemoryProgress(reported), lambda: view)
+    board.row(FIRST).source = world.source.leader
+    reports.acknowledged(FIRST)
+    assert not reports._by_leader()
+    repeated = BatchRun(
+        first_offset=9,
+        next_offset=10,
+        size_bytes=1,
+        record_count=0,
+        first_epoch=0,
+        last_epoch=0,
+        max_timestamp_ms=-1,
+        repeated_bytes=1,
+    )
+    tell(board, BatchesFetched(generation=1, fetch_offset=9, run=repeated, high_watermark=10, log_start_offset=0))
+    tell(board, Acknowledged(generation=1, log_end_offset=10))
+    reports.acknowledged(FIRST)
+    assert not reports._by_leader(), "an answer to a report compares nothing"
+    tell(board, Acknowledged(generation=1, log_end_offset=10, has_compared=True))
+    reports.acknowledged(FIRST)
+    assert reports._by_leader() == {world.source.leader.node_id: {FIRST: 10}}
+
+
+async def test_an_end_is_reported_whose_last_batch_the_source_has_compacted_away(board: FlowBoard) -> None:
+    world = MemoryWorld()
+    world.record.sync_policy = SyncPolicy.BLOCK.value
+    view = await world.read_link()
+    reports = StandbyReports(board, MemoryProgress([]), lambda: view)
+    board.row(FIRST).source = world.source.leader
+    tell(board, NothingFetched(generation=1, high_watermark=10, log_start_offset=0, may_have_more=True))
+    reports.acknowledged(FIRST)
+    assert not reports._by_leader(), "other partitions' records filled the answer"
+    tell(board, NothingFetched(generation=1, high_watermark=10, log_start_offset=0))
+    reports.acknowledged(FIRST)
+    assert reports._by_leader() == {world.source.leader.node_id: {FIRST: 10}}

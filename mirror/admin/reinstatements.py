@@ -168,8 +168,12 @@ class Reinstatements:
                 advice = BY_HAND if refusal is None else refusal
                 self._board.submit(key, CopyNotReinstated(generation=generation, advice=advice))
             elif found[key].outcome in (ReinstateOutcome.REINSTATED, ReinstateOutcome.NOTHING):
-                end_offset = found[key].from_offset
-                self._board.submit(key, CopyReinstated(generation=generation, log_end_offset=end_offset))
+                reinstated = CopyReinstated(
+                    generation=generation,
+                    log_end_offset=found[key].from_offset,
+                    has_truncated=found[key].outcome is ReinstateOutcome.REINSTATED,
+                )
+                self._board.submit(key, reinstated)
             else:
                 self._board.submit(key, CopyNotReinstated(generation=generation, advice=found[key].reason))
 

@@ -102,10 +102,13 @@ class SourceNotFound(Struct, frozen=True, kw_only=True):
 
 
 class CopyReinstated(Struct, frozen=True, kw_only=True):
-    """The copy's own records are in quarantine, and the copy is a prefix of the source again."""
+    """The copy's own records are in quarantine, and the copy is a prefix of the source again; or it
+    had none of its own.
+    """
 
     generation: int
     log_end_offset: int
+    has_truncated: bool = True
 
 
 class CopyNotReinstated(Struct, frozen=True, kw_only=True):

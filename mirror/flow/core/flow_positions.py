@@ -188,10 +188,13 @@ def _diverged(facts: FlowFacts, divergence: str) -> Decision:
 
 
 def copy_reinstated(facts: FlowFacts, command: CopyReinstated) -> Decision:
-    """The target has truncated a diverged copy."""
+    """The target has truncated a diverged copy, or found nothing to truncate."""
     if facts.step is not Step.REINSTATING:
         return Decision(facts)
-    reason = f"the copy was truncated to offset {command.log_end_offset}; the records that only the copy had are in quarantine"
+    if command.has_truncated:
+        reason = f"the copy was truncated to offset {command.log_end_offset}; the records that only the copy had are in quarantine"
+    else:
+        reason = f"the copy, which ends at offset {command.log_end_offset}, has nothing alone; the histories are compared again"
     return restart(facts, reason, attempts=facts.attempts + 1)
 
 

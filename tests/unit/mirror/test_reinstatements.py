@@ -12,9 +12,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from mirror.admin.reinstatements import ReinstateOutcome
+from mirror.admin.reinstatements import Reinstatements, ReinstateOutcome
 from mirror.admin.verifier import Comparison
 from mirror.assembly import Mirror
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_decisions import Decision
+from mirror.flow.core.flow_events import Command, CopyReinstated
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.ports import Unreachable
@@ -293,3 +296,28 @@ async def test_a_link_that_has_turned_truncates_nothing() -> None:
         found = await mirror.reinstatements.reinstate([], is_dry_run=False)
         assert {one.outcome for one in found} == {ReinstateOutcome.NOTHING}
         assert not world.target.quarantined
+
+
+async def test_a_copy_without_records_of_its_own_is_not_said_to_be_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`antipode repair` has truncated it between the flow's comparison and its request."""
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    found: list[str] = []
+    submit = FlowBoard.submit
+
+    def repaired(_: Reinstatements, key: TopicPartition) -> bool:
+        log = world.target.logs[key]
+        log.batches = log.batches[: 4 if key == FIRST else 0]
+        return True
+
+    def noted(board: FlowBoard, key: TopicPartition, command: Command) -> Decision:
+        decision = submit(board, key, command)
+        if isinstance(command, CopyReinstated):
+            found.append(decision.reason)
+        return decision
+
+    monkeypatch.setattr(Reinstatements, "_is_of_former_epoch", repaired)
+    monkeypatch.setattr(FlowBoard, "submit", noted)
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    assert not world.target.quarantined
+    assert {"has nothing alone" in reason for reason in found} == {True}, found

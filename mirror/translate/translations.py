@@ -129,15 +129,21 @@ class Translations:
         if self._transactions is not None:
             return
         async with self._allocating:
-            if origin in self.producers:
+            if origin in self.producers and origin not in self._stored.unsettled:
                 return
-            producer_id = await reached(self._client.new_producer_id())
-            await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
+            found = self.producers.get(origin)
+            if found is None:
+                producer_id = await reached(self._client.new_producer_id())
+                await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
+                stored = await self._store.load()
+                found, is_settled = stored.producers[origin], origin not in stored.unsettled
+            else:
+                is_settled = False
             # Another mirror of the link may have been first: then its id is used, and written again
-            # as the last record.
-            found = (await self._store.load()).producers[origin]
-            if found != producer_id:
+            # as the last record. A mirror that was killed before that has left it to the next one.
+            if not is_settled:
                 await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
+            self._stored.unsettled.discard(origin)
             self._stored.producers[origin] = found
             _log.info("writing under a producer id of our own", origin=origin, producer_id=found)
 
@@ -228,7 +234,9 @@ class Translations:
 
     def note_target_start(self, key: TopicPartition, log_start_offset: int) -> None:
         """Note the target's log start."""
-        self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
+        start = self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
+        if key in self._by_key:
+            self._by_key[key].target_start = start
 
     async def save(self) -> None:
         """Write the changes. Unreachable: they will be written with the next save."""

@@ -54,6 +54,9 @@ class StoredLink:
     """The topic's contents, by the last value of each key."""
 
     producers: dict[str, int] = field(default_factory=dict)
+    # Origins whose last record names another producer id than the first, which is the one in use:
+    # compaction would keep the wrong one.
+    unsettled: set[str] = field(default_factory=set)
     writers: set[int] = field(default_factory=set)
     claims: dict[ClaimName, Claim] = field(default_factory=dict)
     origins: set[str] = field(default_factory=set)
@@ -72,8 +75,7 @@ class StoredLink:
                 # The first producer id in the topic is used: a second mirror that started at the
                 # same moment uses it too.
                 if content is not None:
-                    self.producers.setdefault(name["origin"], content["id"])
-                    self.origins.add(name["origin"])
+                    self._take_producer(name["origin"], content["id"])
             case "writer":
                 self.writers.add(name["id"])
                 self.origins.add(name["origin"])
@@ -92,6 +94,13 @@ class StoredLink:
                 _put(chunks, name["chunk"], content and [Run(*run) for run in content["runs"]])
             case kind:
                 raise ValueError(f"a record of kind {kind!r}")
+
+    def _take_producer(self, origin: str, producer_id: int) -> None:
+        self.origins.add(origin)
+        if self.producers.setdefault(origin, producer_id) == producer_id:
+            self.unsettled.discard(origin)
+        else:
+            self.unsettled.add(origin)
 
     def translation(self, key: TopicPartition) -> Translation:
         """The partition's machine as it was stored; a new one when nothing was."""

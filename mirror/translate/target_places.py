@@ -42,12 +42,18 @@ class TargetPlaces:
             await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
 
     def downstream(self, key: TopicPartition, offset: int) -> int | None:
-        """Return the target offset at which a consumer of the source continues; None if unknown."""
+        """Return the target offset at which a consumer of the source continues, not below the
+        target's log start; None if unknown.
+        """
+        translation = self._translations.of(key)
         try:
-            return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
+            found = both_ways.downstream(translation, self._opposite_of(key), offset)
         except UnknownPlace as error:
             self._report(key.topic, str(error))
             return None
+        # The target has removed records since: a consumer with an offset of theirs would jump to
+        # where its reset policy says.
+        return max(found, translation.target_start)
 
     def upstream(self, key: TopicPartition, offset: int) -> int | None:
         """Return the source offset at which a consumer of the target continues; None if unknown."""

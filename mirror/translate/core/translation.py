@@ -100,7 +100,7 @@ class Translation:
         # Changed since it was last stored.
         self.is_dirty = False
         self.surplus = Surplus()
-        # The target's log start when it was last read: records below it are not counted as gaps.
+        # The target's log start as far as it is known: records below it are not counted as gaps.
         self.target_start = START
         # The target gave a batch an offset below its earlier end: it has lost acknowledged records.
         self.has_target_gone_back = False

@@ -21,6 +21,7 @@ from mirror.translate.core.translation import Translation
 from mirror.translate.notes.core.stored_map import Binding
 from mirror.translate.notes.group_notes import GroupNotes
 from mirror.translate.translated_target import TranslatedTarget
+from mirror.translate.translations import Translations
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.clock import ManualClock
 from wire.client.raw_client import KafkaClient
@@ -236,3 +237,21 @@ async def test_a_group_that_has_moved_at_the_target_is_not_reported_for_an_old_m
     opposite.noted.map.append(10, 10, 10)
     opposite.noted.position.source_next = 20
     assert await copies.outgrown({"billing": {KEY: GroupOffset(20)}}) == []
+
+
+async def test_an_offset_below_the_targets_log_start_is_raised_to_it() -> None:
+    """The target has removed records since the flow began: a consumer would be out of range."""
+    translations = Translations(NOT_ASKED, NOT_ASKED, clock=ManualClock())
+    translation = Translation()
+    translation.map.append(10, 0, 20)
+    translations.put(KEY, translation)
+    groups, notes = Groups(), GroupNotes(NOT_ASKED, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
+    copies = target(groups, site=groups, translations=translations, group_notes=notes)
+    translations.note_target_start(KEY, 8)
+    await copies.commit("billing", {KEY: GroupOffset(13)}, link="a-b", link_epoch=0)
+    assert groups.committed["billing"] == {COPY: GroupOffset(8)}
+    read = await copies.offsets_of(["billing"])
+    assert read.by_group["billing"] == {KEY: GroupOffset(13)}, "the group has not moved"
+    translations.note_target_start(KEY, 9)
+    await copies.commit("billing", {KEY: GroupOffset(25)}, link="a-b", link_epoch=0)
+    assert groups.committed["billing"] == {COPY: GroupOffset(15)}

@@ -125,8 +125,8 @@ class FlowFacts(Struct, frozen=True):
     # The next fetch begins one offset before the chain's end: the target compares its last batch
     # with the source's.
     rereads_last_batch: bool = False
-    # The target has not compared its last batch with the source's in this chain: two histories of one
-    # leader epoch may still differ.
+    # The target has not compared its last batch with the source's in this chain: two histories of
+    # one leader epoch may still differ.
     awaits_comparison: bool = False
     progress: Progress = Progress()
 

@@ -80,7 +80,8 @@ def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, o
         may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
         is_resuming=facts.is_resuming and run.is_repetition,
         rereads_last_batch=False,
-        # Without a repetition the source has nothing to compare: it has compacted the last batch away.
+        # Without a repetition the source has nothing to compare: it has compacted the last batch
+        # away.
         awaits_comparison=facts.awaits_comparison and (run.repeated_bytes > 0 or not facts.rereads_last_batch),
     )
     queue = QueueBatches(generation=facts.generation, expected_log_end_offset=expected)

@@ -55,13 +55,16 @@ class Bounds(NamedTuple):
     name: str
     minimum: int
     maximum: int = (1 << 31) - 1
+    beside: str = ""
+    """What MirrorMaker's setting does not do, for the remark."""
 
     def fitted(self, value: str) -> tuple[str, str]:
         """The value within the bounds, and a remark; `load_config` refuses what is no number."""
         if not re.fullmatch(r"[+-]?\d+", value.strip()):
-            return value, f"as {self.name}"
+            return value, f"as {self.name}{self.beside}"
         fitted = str(min(max(int(value), self.minimum), self.maximum))
-        return fitted, f"as {self.name}" if int(fitted) == int(value) else f"as {self.name}, {fitted} being its limit"
+        limit = "" if int(fitted) == int(value) else f", {fitted} being its limit"
+        return fitted, f"as {self.name}{limit}{self.beside}"
 
 
 TRANSACTIONS: Final = "antipode.target.transactions"
@@ -118,7 +121,7 @@ PRODUCER: Final[Mapping[str, Bounds]] = {
     "max.request.size": Bounds("max.request.size", 1024),
     "send.buffer.bytes": Bounds("send.buffer.bytes", -1),
     "max.in.flight.requests.per.connection": Bounds("max.in.flight.requests.per.connection", 1, 64),
-    "request.timeout.ms": Bounds("request.timeout.ms", 100),
+    "request.timeout.ms": Bounds("request.timeout.ms", 100, beside=", for requests to both clusters"),
     "transaction.timeout.ms": Bounds(f"{TRANSACTIONS}.timeout.ms", 2000),
 }
 

@@ -232,6 +232,14 @@ def test_a_client_s_number_is_fitted_to_what_there_is_here() -> None:
     assert "30000" in verdict.explanation
 
 
+def test_a_setting_that_counts_for_both_ends_is_said_to() -> None:
+    file = {**FILE, "backup.producer.request.timeout.ms": "50"}
+    (config,) = load_configs(file)
+    assert config.request_timeout_ms == 100
+    (verdict,) = [one for one in verdicts_on(file) if one.key == "backup.producer.request.timeout.ms"]
+    assert verdict.explanation.endswith("100 being its limit, for requests to both clusters")
+
+
 @pytest.mark.parametrize("form", ["producer.{}", "producer.override.{}", "target.producer.{}"])
 def test_a_flow_s_own_client_settings_count_before_the_cluster_s(form: str) -> None:
     (config,) = load_configs({**FILE, f"primary->backup.{form.format('max.request.size')}": "3000000"})

@@ -144,7 +144,7 @@ class ReplicaFetcher(SourceSession):
         now_ms = self._clock.monotonic_ms()
         to_flush: list[HostedPartition] = []
         to_truncate: list[tuple[FollowedPartition, Asked, PartitionFetched]] = []
-        out_of_range: list[FollowedPartition] = []
+        out_of_range: list[tuple[FollowedPartition, Asked]] = []
         refusals = LogLines(__name__, "leader refused a partition of a fetch")
         for topic in response.topics:
             name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
@@ -159,7 +159,8 @@ class ReplicaFetcher(SourceSession):
                 if position_of(followed.hosted, now_ms=now_ms).place != asked.at.place:
                     continue  # the leadership or the log changed while the answer was on its way
                 if fetched.error_code:
-                    self._fail(followed, fetched, out_of_range, refusals)
+                    if self._fail(followed, fetched, refusals) is Reaction.FIND_RANGE:
+                        out_of_range.append((followed, asked))
                 elif truncation_wanted(followed.hosted, fetched) is not None:
                     to_truncate.append((followed, asked, fetched))
                 elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
@@ -219,17 +220,12 @@ class ReplicaFetcher(SourceSession):
         is_current = hosted.state.is_follower and self._followed.get(hosted.key) is followed
         return is_current and position_of(hosted, now_ms=self._clock.monotonic_ms()).place == asked.at.place
 
-    def _fail(
-        self,
-        followed: FollowedPartition,
-        fetched: PartitionFetched,
-        out_of_range: list[FollowedPartition],
-        refusals: LogLines,
-    ) -> None:
+    def _fail(self, followed: FollowedPartition, fetched: PartitionFetched, refusals: LogLines) -> Reaction:
         code, hosted = error_code(fetched.error_code), followed.hosted
-        match reaction_to(code):
+        reaction = reaction_to(code)
+        match reaction:
             case Reaction.FIND_RANGE:
-                out_of_range.append(followed)
+                pass
             case Reaction.AWAIT_IMAGE:
                 followed.refused_epoch = hosted.state.leader_epoch
             case Reaction.TRY_LATER:
@@ -241,36 +237,37 @@ class ReplicaFetcher(SourceSession):
             leader_epoch=hosted.state.leader_epoch,
             code=code.name,
         )
+        return reaction
 
-    async def _find_range(self, partitions: list[FollowedPartition]) -> None:
+    async def _find_range(self, partitions: list[tuple[FollowedPartition, Asked]]) -> None:
         """Ask where the leader's logs begin and end, and go on from there."""
         bounds: dict[int, dict[PartitionKey, int]] = {}
         try:
             for timestamp in (_EARLIEST, _LATEST):
                 queries = {
                     followed.hosted.key: OffsetQuery(timestamp, followed.hosted.state.leader_epoch)
-                    for followed in partitions
+                    for followed, _ in partitions
                 }
                 listed = await request_offsets(await self._connected(), queries, replica_id=self._settings.node_id)
                 bounds[timestamp] = {key: found.offset for key, found in listed.items() if not found.error_code}
         except KafkaClientError as error:
             await self._stand_back(error)
             return
-        for followed in partitions:
-            # without both ends it is not known whether to truncate or to restart
+        for followed, asked in partitions:
             hosted = followed.hosted
+            # the partition may follow another leader by now, whose log is not the one in the answer
+            if not self._is_as_asked(followed, asked):
+                continue
+            # without both ends it is not known whether to truncate or to restart
             start, end = bounds[_EARLIEST].get(hosted.key), bounds[_LATEST].get(hosted.key)
-            if start is None or end is None or not hosted.state.is_follower:
+            if start is None or end is None:
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
                 continue
-            end_here = hosted.log.log_end_offset
-            found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
-            leader_epoch = hosted.state.leader_epoch
+            found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=hosted.log.log_end_offset)
             try:
                 # the truncation waits for the disk: leadership and end are compared again
                 async with hosted.log.truncation(found.offset):
-                    is_as_before = (leader_epoch, end_here) == (hosted.state.leader_epoch, hosted.log.log_end_offset)
-                    if is_as_before and hosted.state.is_follower:
+                    if self._is_as_asked(followed, asked):
                         resume_in_range(self._replicas, hosted, found, now_ms=self._clock.now_ms())
             except StorageError as error:
                 self._replicas.storage_failed(error)

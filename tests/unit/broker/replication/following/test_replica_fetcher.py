@@ -164,6 +164,37 @@ async def test_one_partition_that_cannot_be_cut_where_its_leader_ends_holds_up_n
         assert replicas.failures
 
 
+async def test_the_ends_of_a_former_leaders_log_truncate_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hosted = follower(tmp_path, "t")
+    fill(hosted.log, 20, leader_epoch=1)
+    hosted.state.record_append(40)
+    has_listed = asyncio.Event()
+
+    async def offsets(_: Any, queries: Any, **__: Any) -> Any:
+        # another broker is elected while the former leader looks for its ends
+        hosted.state.change(replace(image(leader_epoch=2), leader=3), now_ms=0)
+        has_listed.set()
+        return {
+            key: ListedOffset(ErrorCode.none, -1, 0 if query.timestamp == -2 else 11, -1)
+            for key, query in queries.items()
+        }
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        if not request.topics or has_listed.is_set():
+            return await no_news()
+        refused = PartitionFetched(0, ErrorCode.offset_out_of_range)
+        return FetchResponse([TopicFetched(hosted.topic, hosted.topic_uuid, [refused])], session_id=1)
+
+    monkeypatch.setattr("broker.replication.following.replica_fetcher.request_offsets", offsets)
+    async with following(monkeypatch, fetch, hosted) as fetcher:
+        await has_listed.wait()
+        fetcher.leave(hosted.key)
+        await eventually(lambda: fetcher._connection is None)
+    assert hosted.log.log_end_offset == 40
+
+
 async def test_an_answer_that_comes_after_a_change_of_leadership_is_not_appended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

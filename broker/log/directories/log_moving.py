@@ -110,7 +110,12 @@ class Mover:
             return False
         while future.log_end_offset < source.log_end_offset:
             with source.read(max(future.log_end_offset, source.log_start_offset), max_bytes=CHUNK_BYTES) as piece:
-                future.append_replicated(piece.read_bytes())
+                content = piece.read_bytes()
+            if content:
+                future.append_replicated(content)
+            else:
+                # everything was deleted since the last chunk: the copy ends where the original does
+                future.truncate_fully_and_start_at(source.log_end_offset)
         future.adopt_state(source)
         # closed, and therefore durable, before the mark that makes it the log
         future.close()

@@ -198,6 +198,24 @@ async def test_an_empty_log_moves_too(tmp_path):
     logs.close()
 
 
+async def test_a_log_whose_records_are_all_deleted_during_a_move_moves_too(tmp_path):
+    logs = opened(tmp_path)
+    log = filled(logs, count=100)
+    other = other_directory(logs, log)
+    logs.wish_home("t", 0, other)
+    await logs._mover.copy(logs.moves[TopicPartition("t", 0)])
+    log.advance_high_watermark(200)
+    log.advance_log_start_offset(200)
+    await logs.move()
+    moved = logs.get("t", 0)
+    assert (logs.home_of(moved), moved.log_start_offset, moved.log_end_offset) == (other.path, 200, 200)
+    fill(moved, 1, leader_epoch=5)
+    logs.close()
+    again = opened(tmp_path)
+    assert (again.get("t", 0).log_start_offset, again.get("t", 0).log_end_offset) == (200, 202)
+    again.close()
+
+
 async def test_a_cut_during_a_move_is_no_part_of_the_copy(tmp_path):
     logs = opened(tmp_path)
     log = filled(logs, count=60)

@@ -12,7 +12,7 @@ Caller: broker/log/partition_log.py, which owns one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 
 from broker.log.core.leader_epochs import LeaderEpochs
@@ -41,6 +41,7 @@ class Durability:
         saved_epochs_version: int,
         is_new: bool,
         has_new_names: bool,
+        new_snapshots: Iterable[str] = (),
         note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.recovery_point = recovery_point
@@ -60,7 +61,7 @@ class Durability:
         self._has_new_names = has_new_names
         self._saved_epochs_version = saved_epochs_version
         self._first_unflushed_ms: int | None = None
-        self._snapshots: list[str] = []
+        self._snapshots = list(new_snapshots)
         self._is_all_wanted = False
         self._bounds: list[int] = []
         self._saved_bounds: list[int] = []

@@ -15,26 +15,25 @@ descriptor cache.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
 
 from msgspec import Struct, field
 
-from broker.log.cleaning.swapping import finish_swaps, has_swaps
 from broker.log.core.leader_epochs import LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.errors import CorruptLog, storage_errors
+from broker.log.leftovers import settle_files
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
+from broker.log.producer_snapshots import write_snapshot
 from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
 from broker.log.segments.descriptors import DescriptorCache
 from broker.log.segments.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.segments.segment import Segment
 from broker.log.segments.segment_names import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     file_name,
     numbered_offset,
@@ -43,15 +42,14 @@ from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import DirectoryEntry, Disk
 
-_LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
-
 
 class LoadedLog(Struct, kw_only=True):
     """A log as loaded from its directory: the segments in order, at least one, and the state at
     their end.
 
     `saved_epochs_version` is the version of `epochs` that the file holds, -1 for none;
-    `snapshot_offset` the offset of the producers' snapshot that was used, -1 for none.
+    `snapshot_offset` the offset of the producers' snapshot that was used, -1 for none;
+    `new_snapshots` are the paths of snapshots that are to be flushed.
     """
 
     segments: list[Segment]
@@ -60,6 +58,7 @@ class LoadedLog(Struct, kw_only=True):
     report: RecoveryReport
     saved_epochs_version: int = -1
     snapshot_offset: int = -1
+    new_snapshots: tuple[str, ...] = ()
 
 
 class _Progress(Struct):
@@ -116,9 +115,15 @@ class _Loading:
         self.names: set[str] | None = None
         self.saved_epochs_version = -1
         self.snapshot_offset = -1
+        self.new_snapshots: list[str] = []
 
     def load(self, recovery_point: int, log_start_offset: int) -> LoadedLog:
-        entries = self._settle_files()
+        entries = settle_files(
+            self.disk,
+            self.directory,
+            log_start_offset=0 if self.is_clean else log_start_offset,
+            notes=self.progress.notes,
+        )
         self.names = set(entries)
         segments = self._find_segments(entries)
         if not segments:
@@ -160,6 +165,7 @@ class _Loading:
             report=self._report(),
             saved_epochs_version=self.saved_epochs_version,
             snapshot_offset=self.snapshot_offset,
+            new_snapshots=tuple(self.new_snapshots),
         )
 
     def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
@@ -189,20 +195,6 @@ class _Loading:
         )
 
     # -- files -------------------------------------------------------------------------------------
-
-    def _settle_files(self) -> dict[str, DirectoryEntry]:
-        with storage_errors("opening", self.directory):
-            entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
-            if has_swaps(entries):
-                self.progress.notes.extend(finish_swaps(self.disk, self.directory))
-                entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
-            for name in [name for name in entries if name.endswith(_LEFTOVER_SUFFIXES)]:
-                self.disk.unlink(f"{self.directory}/{name}")
-                del entries[name]
-            for name in [name for name in entries if _is_orphan(name, entries)]:
-                self.disk.unlink(f"{self.directory}/{name}")
-                del entries[name]
-        return entries
 
     def _find_segments(self, entries: dict[str, DirectoryEntry]) -> list[Segment]:
         segments = []
@@ -298,7 +290,19 @@ class _Loading:
             if check.fault and not check.has_zeros_left:
                 reason = f"the segment before it was cut at offset {expected}"
                 return self._drop_from(segments, index + 1, reason)
+            if index + 1 < len(segments):
+                self._save_producers(segments[index + 1].base_offset, replay)
         return segments
+
+    def _save_producers(self, offset: int, replay: ProducerReplay) -> None:
+        """Write the snapshot that the roll at `offset` had made and that was not trusted: without
+        it, producers would be forgotten with the segments before it.
+        """
+        replay.settle()
+        if len(self.producers):
+            path = f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+            write_snapshot(self.disk, path, self.producers.snapshot())
+            self.new_snapshots.append(path)
 
     def _recover_segment(self, segment: Segment, replay: ProducerReplay, *, is_last: bool) -> SegmentCheck:
         segment.reset_indexes()
@@ -375,15 +379,6 @@ class _Loading:
 
 def _has_no_index(entries: dict[str, DirectoryEntry], base_offset: int) -> bool:
     return not any(file_name(base_offset, suffix) in entries for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-
-
-def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
-    """True for an index whose log file a crash removed in the middle of a deletion."""
-    for suffix in SEGMENT_SUFFIXES:
-        offset = numbered_offset(name, suffix)
-        if offset is not None:
-            return file_name(offset, LOG_SUFFIX) not in entries
-    return False
 
 
 def create_segment(

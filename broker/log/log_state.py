@@ -56,6 +56,8 @@ class LogState:
     """The end of that pass, Unix ms; 0 before the first one of this process."""
     content_version: int = 0
     """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
+    is_abandoned: bool = False
+    """True once the log was deleted, or its directory failed."""
     uncleanable_version: int = -1
     """The content version at which the cleaner found a batch that does not decode."""
 
@@ -119,12 +121,12 @@ class LogState:
             saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
             has_new_names=is_new or not is_clean,
+            new_snapshots=loaded.new_snapshots,
             note_flush=note_flush,
         )
         self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
         self._durability.settle = self.removals.settle
         self.digests = self._kept_digests(is_new=is_new)
-        self.is_abandoned = False
         self.swaps = Swaps()
         self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset

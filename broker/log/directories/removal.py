@@ -47,13 +47,17 @@ class PendingRemovals:
         return bool(self._unnamed)
 
     def put_aside(self) -> None:
-        """Rename dropped files; may run in a thread."""
+        """Rename dropped files, durably; may run in a thread."""
         with self._folder.held() as is_here:
             if not (is_here and self._unnamed):
                 return
             # if a crash after this lost a new segment's name, the log would have no end
             self._sync_names()
             self._rename_all()
+            # a segment that was never flushed and is below the recovery point by now would come
+            # back torn, and no start checks it
+            with storage_errors("flushing", self._directory):
+                self._disk.fsync_directory(self._directory)
 
     # -- truncation --------------------------------------------------------------------------------
 

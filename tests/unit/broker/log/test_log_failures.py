@@ -157,6 +157,61 @@ def test_a_loss_of_power_after_a_truncation_and_a_clean_stop_keeps_producers(tmp
         assert again.producers.get(7).last_sequence == 4
 
 
+def test_a_second_crash_keeps_producers_whose_batches_retention_has_removed(tmp_path):
+    log = open_log(tmp_path, segment_bytes=200)
+    fill(log, 4)
+    append(log, batch(producer_id=7, sequence=4, timestamp_ms=NOW_MS))
+    fill(log, 4)
+    log.abandon()
+    again = open_log(tmp_path, segment_bytes=200)
+    again.flush_now()
+    again.advance_high_watermark(again.log_end_offset)
+    again.advance_log_start_offset(again.segments.active.base_offset)
+    again.expire_segments(NOW_MS)
+    again.removals.put_aside()
+    recovery_point, log_start_offset = again.recovery_point, again.log_start_offset
+    again.abandon()
+    last = open_log(tmp_path, segment_bytes=200, recovery_point=recovery_point, log_start_offset=log_start_offset)
+    assert last.producers.get(7).last_sequence == 4
+
+
+def test_a_torn_segment_below_the_log_start_stops_no_start(tmp_path):
+    log = open_log(tmp_path, segment_bytes=200)
+    for sequence in range(9):
+        append(log, batch(producer_id=7, sequence=sequence, timestamp_ms=NOW_MS))
+    log.advance_high_watermark(9)
+    log.advance_log_start_offset(log.segments.active.base_offset)
+    recovery_point, log_start_offset = log.recovery_point, log.log_start_offset
+    log.abandon()
+    # a loss of power before the next flush and before the next pass of retention
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    os.truncate(tmp_path / f"{0:020d}.log", 70)
+    again = open_log(tmp_path, segment_bytes=200, recovery_point=recovery_point, log_start_offset=log_start_offset)
+    assert (again.log_start_offset, again.log_end_offset) == (log_start_offset, 9)
+    assert [header.base_offset for header in read_all(again)] == list(range(log_start_offset, 9))
+
+
+def test_segments_that_retention_gave_up_unflushed_do_not_come_back_torn(tmp_path):
+    for seed in range(20):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        disk = FaultyDisk(str(root))
+        log = open_log(root / "t-0", disk, segment_bytes=200)
+        for sequence in range(9):
+            append(log, batch(producer_id=7, sequence=sequence, timestamp_ms=NOW_MS))
+        log.advance_high_watermark(9)
+        log.advance_log_start_offset(log.segments.active.base_offset)
+        log.expire_segments(NOW_MS)
+        log.removals.put_aside()
+        disk.fsync_directory(str(root))
+        recovery_point = log.recovery_point
+        log.abandon()
+        disk.crash(random.Random(seed))
+        again = open_log(root / "t-0", disk, segment_bytes=200, recovery_point=recovery_point)
+        assert again.log_start_offset == recovery_point
+
+
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk)

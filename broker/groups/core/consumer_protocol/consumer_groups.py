@@ -172,9 +172,10 @@ def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     _check_member(group, said)
     if said.member_epoch == LEAVING_STATIC_EPOCH:
         # a static member will return: it keeps its assignment and its partitions until its session
-        # ends
+        # ends; it has closed, so the partitions that it had to give up are free
         reached = group.reached_by(said.member_id)
-        put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
+        kept = Reached(LEAVING_STATIC_EPOCH, reached.previous_epoch, MemberState.STABLE, reached.assigned)
+        put_reached(turn, said.member_id, kept)
         turn.reason = f"{said.member_id} left temporarily"
     else:
         forget_member(turn, said.member_id)

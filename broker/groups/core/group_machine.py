@@ -110,8 +110,9 @@ class Groups(GroupTables):
     ) -> Decision:
         classic, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
         before: Decision | None = None
-        # a simple group has only offsets: they stay, and the group need not be converted
-        if known is None and classic is not None and not classic.is_simple:
+        # a simple group has only offsets: they stay, and the group need not be converted, unless a
+        # client with a member id is awaited in it
+        if known is None and classic is not None and (classic.pending or not classic.is_simple):
             try:
                 known, before = self._upgraded(classic, command)
             except NotConvertible as error:

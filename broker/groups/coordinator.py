@@ -138,8 +138,8 @@ class GroupCoordinator:
 
     def _forget_topics(self, topics: frozenset[str]) -> None:
         for shard in self._led:
-            for group in shard.groups if shard.is_loaded else ():
-                shard.submit(ForgetTopics(group_id=group.group_id, topics=topics))
+            for name in shard.groups.names() if shard.is_loaded else ():
+                shard.submit(ForgetTopics(group_id=name, topics=topics))
 
     async def stop(self) -> None:
         """Write the decided records, answer all waiting callers, and stop all timers."""

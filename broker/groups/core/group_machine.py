@@ -15,7 +15,7 @@ Invariants: (a) only EMPTY groups without members and STABLE ones with them are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from kio.schema.errors import ErrorCode
 from msgspec import structs
@@ -55,7 +55,6 @@ from broker.groups.core.group_messages import (
     JoinReply,
     LeaveGroup,
     MirrorOffsets,
-    OffsetRemoved,
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
@@ -179,9 +178,7 @@ class Groups(GroupTables):
 
     def _decide_for_classic(self, command: Command, *, now_ms: int, token: int) -> Decision:
         known = self._groups.get(command.group_id)
-        if known is None and not isinstance(
-            command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
-        ):
+        if known is None and not self._concerns_unlisted(command):
             return self._without_group(command, token)
         # a member of a group that does not exist: its generation cannot be right
         if known is None and isinstance(command, CommitOffsets) and command.generation >= 0:
@@ -193,6 +190,14 @@ class Groups(GroupTables):
         turn = Turn(group, now_ms=now_ms, token=token, limits=self._limits)
         records = self._take(turn, command)
         return turn.decision(records)
+
+    def _concerns_unlisted(self, command: Command) -> bool:
+        """True if a group that is not listed can take the command: one that the command may create,
+        or one of which only open transactions have offsets.
+        """
+        if isinstance(command, DeleteGroup | DeleteOffsets | ForgetTopics):
+            return bool(self._pending.of(command.group_id))
+        return isinstance(command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat)
 
     def _without_group(self, command: Command, token: int) -> Decision:
         match command:
@@ -239,12 +244,13 @@ class Groups(GroupTables):
             case DeleteGroup():
                 return _delete(turn, offsets, pending=self._pending.of(group.group_id))
             case DeleteOffsets():
-                return group_offsets.delete_offsets(turn, command.partitions, offsets, self._subscription(group))
+                is_subscribed, pending = self._subscription(group), self._pending.of(group.group_id)
+                return group_offsets.delete_offsets(turn, command.partitions, offsets, is_subscribed, pending)
             case ForgetTopics():
                 gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
                 turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
                 pending = {found for found in self._pending.of(group.group_id) if found.topic in command.topics}
-                voided = _voided(group, pending.difference(gone))
+                voided = group_offsets.voided(group, pending.difference(gone))
                 return [*voided, *group_offsets.removals(group, gone, offsets)] if gone else voided
             case ExpireOffsets():
                 over = group_offsets.expired(
@@ -295,13 +301,6 @@ def _end_transaction(command: EndProducerTransaction, token: int) -> Decision:
     return Decision(records=(ended,), effects=(Answer(token=token, reply=CodeReply()),))
 
 
-def _voided(group: Group, pending: Iterable[TopicPartition]) -> list[GroupRecord]:
-    """Records that make pending offsets void: the end of their transaction does not bring them
-    back.
-    """
-    return [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in sorted(pending)]
-
-
 def _delete(turn: Turn, offsets: Offsets, *, pending: set[TopicPartition]) -> list[GroupRecord]:
     group = turn.group
     if group.state is not GroupState.EMPTY or group.pending:
@@ -309,4 +308,5 @@ def _delete(turn: Turn, offsets: Offsets, *, pending: set[TopicPartition]) -> li
         return []
     turn.answer(turn.token, CodeReply())
     turn.reason = "deleted"
-    return [*_voided(group, pending.difference(offsets)), *group_offsets.removals(group, offsets, offsets)]
+    voided = group_offsets.voided(group, pending.difference(offsets))
+    return [*voided, *group_offsets.removals(group, offsets, offsets)]

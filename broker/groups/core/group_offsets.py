@@ -11,7 +11,7 @@ mirror removes those that the active site has removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
@@ -190,9 +190,15 @@ def _take(
 
 
 def delete_offsets(
-    turn: Turn, partitions: Iterable[TopicPartition], offsets: Offsets, is_subscribed: Subscription
+    turn: Turn,
+    partitions: Iterable[TopicPartition],
+    offsets: Offsets,
+    is_subscribed: Subscription,
+    pending: Collection[TopicPartition],
 ) -> list[GroupRecord]:
-    """Remove some offsets; those of topics that members subscribe to are kept."""
+    """Remove some offsets, also `pending` ones of open transactions; those of topics that members
+    subscribe to are kept.
+    """
     group = turn.group
     # the subscription of another protocol type cannot be decoded: each topic may be in use
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -203,8 +209,17 @@ def delete_offsets(
         for partition in partitions
     }
     turn.answer(turn.token, PartitionsReply(errors=errors))
-    removed = [partition for partition, error in errors.items() if error is ErrorCode.none and partition in offsets]
-    return removals(group, removed, offsets)
+    accepted = [partition for partition, error in errors.items() if error is ErrorCode.none]
+    gone = [partition for partition in accepted if partition in offsets]
+    void = [partition for partition in accepted if partition in pending and partition not in offsets]
+    return [*voided(group, void), *removals(group, gone, offsets)]
+
+
+def voided(group: Group, pending: Iterable[TopicPartition]) -> list[GroupRecord]:
+    """Records that make pending offsets void: the end of their transaction does not bring them
+    back.
+    """
+    return [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in sorted(pending)]
 
 
 def subscription(group: Group) -> Subscription:

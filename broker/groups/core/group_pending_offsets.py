@@ -41,6 +41,10 @@ class PendingOffsets(Struct):
         """True while some transaction may still change the offset."""
         return any((group_id, partition) in entries for entries in self._producers.values())
 
+    def groups(self) -> set[str]:
+        """The groups whose offsets open transactions may still change."""
+        return {group for entries in self._producers.values() for group, _ in entries}
+
     def of(self, group_id: str) -> set[TopicPartition]:
         """The partitions of the group whose offsets open transactions may still change."""
         keys = (key for entries in self._producers.values() for key in entries)

@@ -57,6 +57,10 @@ class GroupTables:
     def __len__(self) -> int:
         return len(self._groups)
 
+    def names(self) -> tuple[str, ...]:
+        """The names of all groups, also of those of which only open transactions have offsets."""
+        return (*self._groups, *sorted(self._pending.groups() - self._groups.keys()))
+
     def offsets_of(self, group_id: str) -> Offsets:
         """Committed offsets of the group."""
         return self._offsets.of(group_id)

@@ -32,3 +32,25 @@ def test_a_deleted_group_keeps_no_offset_of_an_open_transaction() -> None:
     assert scene.answer("fetch g") == "nothing"
     assert scene.answer("show g") == "Dead"
     assert scene.replayed().durable_state() == scene.groups.durable_state()
+
+
+@pytest.mark.parametrize("gone", ["topics-gone g t", "delete g", "forget g t-0 t-1"])
+def test_a_group_that_only_open_transactions_know_loses_their_offsets(gone: str) -> None:
+    scene = GroupScript()
+    scene.answer("pend g t-0=50 t-1=60 producer=7/0")
+    assert scene.groups.names() == ("g",)
+    scene.answer(gone)
+    scene.answer("end producer=7/0 commit")
+    assert scene.answer("fetch g") == "nothing"
+    assert scene.answer("show g") == "Dead"
+    assert scene.replayed().durable_state() == scene.groups.durable_state()
+
+
+def test_an_offset_that_is_deleted_before_its_transaction_ends_stays_deleted() -> None:
+    scene = GroupScript()
+    scene.answer("commit g u-0=4")
+    scene.answer("pend g t-0=50 producer=7/0")
+    scene.answer("forget g t-0")
+    scene.answer("end producer=7/0 commit")
+    assert scene.answer("fetch g").startswith("u-0=4")
+    assert scene.replayed().durable_state() == scene.groups.durable_state()

@@ -9,7 +9,7 @@ from tests.support.memory.group_script import GroupScript
 
 @pytest.fixture
 def scene() -> GroupScript:
-    """A group with an offset, in which `c-1` was handed out, and a KIP-848 member that came and left."""
+    """A group with an offset, in which `c-1` was handed out; a KIP-848 member came and left."""
     made = GroupScript()
     for line in (
         "topics t=2",

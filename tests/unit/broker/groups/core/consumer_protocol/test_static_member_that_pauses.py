@@ -9,7 +9,7 @@ from tests.support.memory.group_script import GroupScript
 
 @pytest.fixture
 def scene() -> GroupScript:
-    """The member `a` is asked to give up t-1, and leaves with epoch -2 before it has confirmed that."""
+    """The member `a` is asked to give up t-1, and leaves with epoch -2 before it confirms that."""
     made = GroupScript()
     for line in (
         "topics t=2",

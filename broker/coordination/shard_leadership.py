@@ -126,9 +126,8 @@ class ShardLeadership(Generic[ShardT]):
             note_death("coordinator load", topic=self._topic, partition=shard.partition)
             self._load_failed(shard)
             return
+        # the leadership may have been lost during the load
         if shard.is_ended:
-            # lost during the load: end the timers that the load has started
-            shard.end(ErrorCode.not_coordinator)
             return
         state_change.info(
             "internal partition loaded",

@@ -146,13 +146,16 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     async def load(self) -> int:
         """Replay the log; return the number of its records. Raises PartitionFailure, or
-        InvalidBatch for a log that cannot be read.
+        InvalidBatch for a log that cannot be read. A shard that has ended meanwhile is not loaded.
         """
         record_count = 0
         async for batches in self._log.read_all(self.partition):
+            if self.is_ended:
+                return record_count
             record_count += self._replay(batches)
-        self.is_loaded = True
-        self._resume()
+        if not self.is_ended:
+            self.is_loaded = True
+            self._resume()
         return record_count
 
     # --- commands

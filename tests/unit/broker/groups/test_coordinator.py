@@ -19,6 +19,7 @@ from broker.groups.core.group_messages import (
 from broker.groups.core.group_states import GroupState
 from broker.metadata.core.cluster_image import group_partition
 from broker.replication.hosted_partition import PartitionFailure
+from runtime.supervision import deaths
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.coordinator_site import GROUP, PARTITIONS, Site, refusal
@@ -180,6 +181,22 @@ async def test_offsets_of_a_deleted_topic_are_forgotten(site: Site) -> None:
     await site.change(ControlBatch(brokers=[BrokerInfo(node_id=1)], deleted_topics=[gone]))
     await eventually(lambda: site.committed() is None)
     assert site.coordinator.describe(GROUP, is_own_tool=False) is None
+
+
+async def test_a_leadership_that_is_lost_during_the_load_is_no_defect(site: Site) -> None:
+    await site.loaded()
+    assert await site.commit(1) is ErrorCode.none
+    died = deaths()
+    site.log.epochs[HOME] = 2
+    site.log.gate.clear()
+    site.coordinator.refresh_leadership()
+    shard, loads = site.coordinator._led.shards[HOME], tuple(site.coordinator._led._tasks)
+    await asyncio.sleep(0)
+    del site.log.epochs[HOME]
+    site.coordinator.refresh_leadership()
+    site.log.gate.set()
+    await asyncio.gather(*loads)
+    assert (shard.is_loaded, deaths()) == (False, died)
 
 
 async def test_old_offsets_expire(site: Site) -> None:

@@ -32,7 +32,6 @@ from broker.groups.core.group_messages import (
     EndProducerTransaction,
     EvictMembers,
     ExpireOffsets,
-    ForgetTopics,
     Heartbeat,
     JoinGroup,
     JoinReply,
@@ -105,8 +104,8 @@ class GroupCoordinator:
         self.refresh_leadership()
         change = difference(before, after)
         gone = frozenset(deleted.name for deleted in change.deleted)
-        if gone:
-            self._forget_topics(gone)
+        for shard in self._led if gone else ():
+            shard.forget_topics(gone)
         if change.changed_links:
             for shard in self._led:
                 self._evict_moved_groups(shard)
@@ -135,11 +134,6 @@ class GroupCoordinator:
             has_consumers = shard.groups.consumers(group.group_id) is not None
             if (group.members or group.pending or has_consumers) and self._routing.is_elsewhere(group.group_id):
                 shard.submit(EvictMembers(group_id=group.group_id))
-
-    def _forget_topics(self, topics: frozenset[str]) -> None:
-        for shard in self._led:
-            for name in shard.groups.names() if shard.is_loaded else ():
-                shard.submit(ForgetTopics(group_id=name, topics=topics))
 
     async def stop(self) -> None:
         """Write the decided records, answer all waiting callers, and stop all timers."""

@@ -183,6 +183,31 @@ async def test_offsets_of_a_deleted_topic_are_forgotten(site: Site) -> None:
     assert site.coordinator.describe(GROUP, is_own_tool=False) is None
 
 
+async def test_a_topic_that_is_deleted_during_a_groups_first_commit_leaves_no_offset(site: Site) -> None:
+    await site.loaded()
+    site.log.gate.clear()
+    commit = asyncio.ensure_future(site.commit(1))
+    await eventually(lambda: site.log.append_count == 1)
+    gone = DeletedTopic(name="t", topic_id=b"t" * 16)
+    await site.change(ControlBatch(brokers=[BrokerInfo(node_id=1)], deleted_topics=[gone]))
+    site.log.gate.set()
+    assert await commit is ErrorCode.none
+    await eventually(lambda: site.committed() is None)
+
+
+async def test_a_topic_that_is_deleted_during_the_load_leaves_no_offsets(site: Site) -> None:
+    await site.loaded()
+    assert await site.commit(1) is ErrorCode.none
+    site.log.epochs[HOME] = 2
+    site.log.gate.clear()
+    site.coordinator.refresh_leadership()
+    gone = DeletedTopic(name="t", topic_id=b"t" * 16)
+    await site.change(ControlBatch(brokers=[BrokerInfo(node_id=1)], deleted_topics=[gone]))
+    site.log.gate.set()
+    await site.loaded()
+    await eventually(lambda: site.committed() is None)
+
+
 async def test_a_leadership_that_is_lost_during_the_load_is_no_defect(site: Site) -> None:
     await site.loaded()
     assert await site.commit(1) is ErrorCode.none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -71,8 +72,8 @@ def decode_config(path: str, payload: bytes) -> dict[str, str]:
 
 
 def quotas_in(path: str, payload: bytes) -> dict[str, float]:
-    """The quotas among the configs of a user, a client or an address; MalformedZnode if an id is
-    not a number.
+    """The quotas among the configs of a user, a client or an address; MalformedZnode for one that is
+    not a number above 0, which no broker could enforce.
     """
     quotas = {}
     for key, text in decode_entity_config(path, payload).items():
@@ -81,6 +82,8 @@ def quotas_in(path: str, payload: bytes) -> dict[str, float]:
                 quotas[key] = float(text)
             except ValueError as error:
                 raise MalformedZnode(path, f"quota {key!r} is {text!r}, not a number") from error
+            if not 0 < quotas[key] < math.inf:
+                raise MalformedZnode(path, f"quota {key!r} is {text!r}, not a number above 0")
     return quotas
 
 

@@ -101,3 +101,9 @@ def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> No
     assert quotas_in("/config/users/u", b"") == {}
     with pytest.raises(MalformedZnode, match="producer_byte_rate"):
         quotas_in("/config/users/u", b'{"version":1,"config":{"producer_byte_rate":"fast"}}')
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e999"])
+def test_a_stored_quota_that_no_broker_can_enforce_is_malformed(text):
+    with pytest.raises(MalformedZnode, match="consumer_byte_rate"):
+        quotas_in("/config/clients/a", encode_topic_config({"consumer_byte_rate": text}))

@@ -75,6 +75,8 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     newly_leased = {
         name for name, link in links.items() if link.lease_ms and name in image.links and not image.links[name].lease_ms
     }
+    # ZooKeeper may have older data later, and the record of an epoch that the peer has left since
+    passed = {name for name, epoch in image.confirmed_epochs.items() if name in links and links[name].epoch != epoch}
     return replace(
         image,
         version=image.version + 1,
@@ -97,7 +99,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         quarantined=quarantined,
         links=image.links if has_same_links else links,
         # an epoch that was confirmed without a time limit needs a permit from now on
-        confirmed_epochs=_without(image.confirmed_epochs, newly_leased),
+        confirmed_epochs=_without(image.confirmed_epochs, newly_leased | passed),
         carriers=image.carriers if has_same_links else {},
         quotas=_merged_quotas(image.quotas, batch),
         scram_users=_merged_scram_users(image.scram_users, batch),

@@ -155,6 +155,16 @@ def test_topics_outside_of_the_link_are_local() -> None:
     assert passive_link_for_new_topic(found, "other") is None
 
 
+def test_a_link_that_is_back_at_a_former_epoch_must_be_confirmed_again() -> None:
+    """ZooKeeper may have older data: the peer was promoted since it confirmed."""
+    known = confirm_link(image(links=[link(epoch=1)]), "a-b", 1)
+    assert known is not None
+    assert known.role_of_topic("orders") is LinkRole.ACTIVE
+    known = apply_batch(known, batch(links=[link(epoch=2, active="b")]))
+    known = apply_batch(known, batch(links=[link(epoch=1)]))
+    assert known.role_of_topic("orders") is LinkRole.UNCONFIRMED
+
+
 def test_a_confirmation_counts_for_its_epoch_only() -> None:
     found = confirm_link(image(links=[link(epoch=1)]), "a-b", 1)
     assert found is not None

@@ -72,8 +72,8 @@ def decode_config(path: str, payload: bytes) -> dict[str, str]:
 
 
 def quotas_in(path: str, payload: bytes) -> dict[str, float]:
-    """The quotas among the configs of a user, a client or an address; MalformedZnode for one that is
-    not a number above 0, which no broker could enforce.
+    """The quotas among the configs of a user, a client or an address; MalformedZnode for one that
+    is not a number above 0, which no broker could enforce.
     """
     quotas = {}
     for key, text in decode_entity_config(path, payload).items():

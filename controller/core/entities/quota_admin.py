@@ -13,7 +13,7 @@ from controller.core.entities.fence import fence_refusal
 from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from controller.core.state import facts
 from wire.rules.access_digests import QUOTAS
-from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
+from wire.rules.client_quotas import QuotaEntity, QuotaValues, refusal_of_entity, refusal_of_value
 
 
 def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:
@@ -32,6 +32,7 @@ def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
         draft.quota_reply += [outcome] * len(command.changes)
         return
     entities = [change.entity for change in command.changes]
+    replaced: dict[QuotaEntity, QuotaValues] = {}
     for change in command.changes:
         refusal = _refusal(change)
         if entities.count(change.entity) > 1:
@@ -43,8 +44,11 @@ def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
         known = draft.cluster.quotas.get(change.entity, {})
         values = {key: value for key, value in {**known, **change.set_values}.items() if key not in change.remove}
         if values != known and not command.is_validate_only:
-            draft.record(facts.ClientQuotaReplaced(entity=change.entity, values=values))
-            draft.changed_quotas.add(change.entity)
+            replaced[change.entity] = values
+    # clients of a user first: their nodes are below the user's, which is then not deleted
+    for entity in sorted(replaced, key=len, reverse=True):
+        draft.record(facts.ClientQuotaReplaced(entity=entity, values=replaced[entity]))
+        draft.changed_quotas.add(entity)
 
 
 def _refusal(change: QuotaChange) -> str | None:

@@ -14,6 +14,8 @@ from wire.znodes.layout import broker_path
 EPOCH_RAISES: Final = "antipode.epoch_raises"
 """The feature of brokers that know raises of leader epochs (`controller_znodes.py`)."""
 
+PORT_MAX: Final = 65_535
+
 
 class BrokerEndpoint(Struct, frozen=True, kw_only=True):
     """One advertised listener."""
@@ -87,7 +89,7 @@ def _bracketed(host: str) -> str:
 def _decode_endpoint(fields: Fields, text: str, protocols: Mapping[str, Any]) -> BrokerEndpoint:
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not (separator and colon and not port.startswith("-") and is_number_text(port)):
+    if not (separator and colon and not port.startswith("-") and is_number_text(port) and int(port) <= PORT_MAX):
         fields.fail(f"endpoint {text!r} is not LISTENER://host:port")
     protocol = protocols.get(listener, "PLAINTEXT")
     if not isinstance(protocol, str):

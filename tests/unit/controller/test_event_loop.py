@@ -186,3 +186,26 @@ async def test_a_malformed_raise_of_leader_epochs_is_replaced_by_the_one_that_fo
     async with governed(zookeeper) as active:
         await eventually(lambda: active.cluster.leaderships[TopicPartition("orders.x", 0)].leader_epoch == floor)
         assert (await active._reader._epoch_raises()).keys() == {f"{floor}-0"}
+
+
+async def test_a_user_loses_its_quotas_while_one_of_its_clients_gets_some() -> None:
+    zookeeper = await site_in_memory()
+    client_of_a = (*USER_A, ("client-id", "c"))
+    async with governed(zookeeper) as active:
+        given = QuotaChange(entity=USER_A, set_values={"producer_byte_rate": 1.0})
+        await active.submit(AlterClientQuotas(changes=(given,)))
+        lost = QuotaChange(entity=USER_A, remove=("producer_byte_rate",))
+        other = QuotaChange(entity=client_of_a, set_values={"producer_byte_rate": 2.0})
+        await active.submit(AlterClientQuotas(changes=(lost, other)))
+        assert await active._reader.quotas() == {client_of_a: {"producer_byte_rate": 2.0}}
+
+
+async def test_a_registration_with_an_impossible_port_is_ignored() -> None:
+    zookeeper = await site_in_memory()
+    async with governed(zookeeper) as active:
+        await zookeeper.create(znodes.broker_path(2), b'{"version":5,"endpoints":["CLIENT://h:99999999999"]}')
+        await zookeeper.create(
+            znodes.broker_path(3), encode_broker(BrokerRegistration(node_id=3, endpoints=(), grpc_address=""))
+        )
+        await eventually(lambda: 3 in active.cluster.brokers)
+        assert 2 not in active.cluster.brokers

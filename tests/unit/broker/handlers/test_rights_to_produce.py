@@ -9,9 +9,14 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.records import produce
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metrics import BrokerMetrics
+from broker.network.exchange import Exchange
+from runtime.clock import SystemClock
 from tests.support.disks.log_batches import batch
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.streams.frames import RequestHeader
 from wire.rules.acls import ResourceType
+from wire.rules.principals import ANONYMOUS
 
 TRANSACTIONAL = 0x10
 
@@ -24,7 +29,12 @@ def refusals(*records: bytes | None, transactional_id: str | None = None) -> lis
     )
     image = ClusterImage(site="a", node_id=1)
     doors: Any = SimpleNamespace(authorizer=authorizer, cluster=SimpleNamespace(image=image))
-    exchange: Any = SimpleNamespace(context=None)
+    dispatcher: Any = SimpleNamespace(clock=SystemClock())
+    connection: Any = SimpleNamespace(
+        listener="CLIENT", address="127.0.0.1:1", client_software="", principal=ANONYMOUS, sasl=None
+    )
+    header = RequestHeader(api_key=produce.API_KEY, api_version=9, correlation_id=1, client_id=None, body_position=0)
+    exchange = Exchange(dispatcher, connection, header, BrokerMetrics().api("Produce"), 0)
     partitions = [PartitionRecords(index, one) for index, one in enumerate(records)]
     request = ProduceRequest(transactional_id, -1, 1000, [TopicRecords("orders", None, partitions)])
     kept, refused = produce._without_denied(doors, exchange, request)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
+from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.retention import NOTHING_HELD, Held, HeldSegments, RetentionHold
 from broker.log.directories import checkpoints
 from broker.log.directories.log_directory import LogDirectory
@@ -95,7 +96,8 @@ class LogStore(LogLoading):
                     moved = self._exchange(move)
                     on_moved(moved)
                     sentences.append(f"{move.key.topic}-{move.key.partition} is moved to {move.target.path}")
-            except StorageError as error:
+            except (BatchRejected, StorageError) as error:
+                # rejected: a batch on the disk is damaged, and stays so
                 sentences.append(self._give_up(move, error))
                 continue
             if move.key in self.moves:
@@ -104,8 +106,9 @@ class LogStore(LogLoading):
             await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
         return sentences
 
-    def _give_up(self, move: Move, error: StorageError) -> str:
-        self.note_failure(error)
+    def _give_up(self, move: Move, error: BatchRejected | StorageError) -> str:
+        if isinstance(error, StorageError):
+            self.note_failure(error)
         if self.moves.get(move.key) is move:
             self._drop_move(move.key, remove=move.target in self.directories)
         return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"

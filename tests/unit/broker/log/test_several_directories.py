@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -214,6 +215,24 @@ async def test_a_log_whose_records_are_all_deleted_during_a_move_moves_too(tmp_p
     again = opened(tmp_path)
     assert (again.get("t", 0).log_start_offset, again.get("t", 0).log_end_offset) == (200, 202)
     again.close()
+
+
+async def test_a_damaged_log_stays_where_it_is_and_stops_no_other_move(tmp_path):
+    logs = opened(tmp_path)
+    damaged, sound = filled(logs), filled(logs, 1)
+    homes = {log: other_directory(logs, log).path for log in (damaged, sound)}
+    path = Path(damaged.directory) / f"{0:020d}.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:300] + bytes([content[300] ^ 1]) + content[301:])
+    for log in (damaged, sound):
+        logs.wish_home("t", log.partition, next(one for one in logs.directories if one.path == homes[log]))
+    sentences = await logs.move()
+    assert any("t-0" in sentence and "is given up" in sentence for sentence in sentences)
+    assert logs.home_of(logs.get("t", 1)) == homes[sound]
+    assert logs.get("t", 0) is damaged
+    assert not logs.moves
+    assert not logs.offline
+    logs.close()
 
 
 async def test_a_cut_during_a_move_is_no_part_of_the_copy(tmp_path):

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from runtime.process import OperationalFailure
 from spark_jobs.archiving.core.archive_plan import ArchivePlan, Piece, Settled, Settlement, Stored, plan
 from spark_jobs.archiving.core.archive_waves import WAVE_BYTES_PER_CORE, Wave, waves
+from spark_jobs.archiving.core.archived_history import other_histories, tails
 from spark_jobs.archiving.core.manifest import (
     BATCHES,
     ArchivedRange,
@@ -32,7 +33,7 @@ from spark_jobs.archiving.range_files import store_piece
 from spark_jobs.archiving.site_topics import SiteTopics, site_topics
 from spark_jobs.archiving.store import ArchiveStore
 from spark_jobs.archiving.worker_waves import in_waves
-from spark_jobs.logs.survey import log_ends, log_sizes, topic_filter
+from spark_jobs.logs.survey import ends_of_epochs, log_ends, log_sizes, topic_filter
 from spark_jobs.session import Progress
 
 
@@ -122,7 +123,12 @@ class ArchiveRun:
             raise OperationalFailure(f"no topic matches {request.topics!r}: nothing was archived")
         ends = log_ends(request.bootstrap, is_wanted)
         sizes = log_sizes(request.bootstrap, ends)
-        return manifests, there, plan(there.topics, ends, archived_ends(manifests), log_bytes=sizes, cores=cores)
+        ids = {topic.topic_id for topic in there.topics}
+        held = {log: tail for log, tail in tails(manifests).items() if log.topic_id in ids and tail.key in ends}
+        epochs = {tail.key: tail.leader_epoch for tail in held.values()}
+        lost = other_histories(held, ends_of_epochs(request.bootstrap, epochs))
+        planned = plan(there.topics, ends, archived_ends(manifests), lost=lost, log_bytes=sizes, cores=cores)
+        return manifests, there, planned
 
     def _in_waves(self, planned: ArchivePlan, cores: int) -> list[Wave]:
         return waves(planned, bytes_max=self.request.wave_bytes or cores * WAVE_BYTES_PER_CORE)

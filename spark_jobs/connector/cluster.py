@@ -15,11 +15,12 @@ from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
 from spark_jobs.connector.core.options import Subscription
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.epoch_ends import epoch_ends
 from spark_jobs.logs.log_sizes import log_bytes
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EpochEndOffset, EpochQuery, OffsetQuery
+from wire.client.requests.broker_requests import EpochEndOffset, OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
@@ -115,19 +116,9 @@ class ClusterReader:
 
     def epoch_ends(self, epochs: Mapping[PartitionKey, int]) -> dict[PartitionKey, EpochEndOffset]:
         """The end offset of each partition's leader epoch in its log."""
-
-        async def attempt(client: KafkaClient) -> dict[PartitionKey, EpochEndOffset]:
-            by_leader: dict[int, dict[PartitionKey, EpochQuery]] = {}
-            for key, epoch in epochs.items():
-                by_leader.setdefault(await client.leader(*key), {})[key] = EpochQuery(epoch)
-            found: dict[PartitionKey, EpochEndOffset] = {}
-            for node, queries in by_leader.items():
-                for key, end in (await client.epoch_ends(node, queries, replica_id=self._replica_id)).items():
-                    _check(client, key, end.error_code)
-                    found[key] = end
-            return found
-
-        return self._run(lambda client: _retried(client, epochs, attempt)) if epochs else {}
+        if not epochs:
+            return {}
+        return self._run(lambda client: epoch_ends(client, epochs, replica_id=self._replica_id))
 
     def epochs_before(self, offsets: Mapping[PartitionKey, int]) -> PartitionOffsets:
         """The leader epoch of the last record below each offset, without partitions that have

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from runtime.process import OperationalFailure
 from spark_jobs.logs.core.splits import LogEnds, is_reached
+from spark_jobs.logs.epoch_ends import epoch_ends
 from spark_jobs.logs.log_reader import client
 from spark_jobs.logs.log_sizes import log_bytes
 from wire.client.client_errors import KafkaClientError
@@ -48,6 +49,19 @@ def log_sizes(bootstrap: str, partitions: Iterable[PartitionKey]) -> dict[Partit
     async def ask() -> dict[PartitionKey, int]:
         async with client(bootstrap) as reader:
             return await log_bytes(reader, wanted)
+
+    return asyncio.run(answered(bootstrap, ask))
+
+
+def ends_of_epochs(bootstrap: str, epochs: Mapping[PartitionKey, int]) -> dict[PartitionKey, tuple[int, int]]:
+    """The largest leader epoch of each log that is not above the given one, and its end offset; -1
+    for both without one. Raises OperationalFailure when the site does not answer for all of them.
+    """
+
+    async def ask() -> dict[PartitionKey, tuple[int, int]]:
+        async with client(bootstrap) as reader:
+            found = await epoch_ends(reader, epochs, replica_id=DEBUGGING_CONSUMER) if epochs else {}
+        return {key: (end.leader_epoch, end.end_offset) for key, end in found.items()}
 
     return asyncio.run(answered(bootstrap, ask))
 

@@ -76,11 +76,13 @@ def plan(
     ends: Mapping[PartitionKey, LogEnds],
     archived: Mapping[LogId, int],
     *,
+    lost: Mapping[LogId, str],
     log_bytes: Mapping[PartitionKey, int],
     cores: int,
 ) -> ArchivePlan:
-    """The ranges from where each log's archive ends to its high watermark. `log_bytes` has the
-    sizes of logs; a log of unknown size is divided by offsets alone.
+    """The ranges from where each log's archive ends to its high watermark. `lost` has a sentence
+    for each log that lacks archived records, of which nothing is read. `log_bytes` has the sizes of
+    logs; a log of unknown size is divided by offsets alone.
     """
     found = ArchivePlan()
     wanted: list[tuple[ArchivedTopic, int, int, int]] = []
@@ -89,7 +91,11 @@ def plan(
             held = ends.get((topic.name, partition))
             if held is None:
                 continue
-            position = archived.get(LogId(topic.topic_id, partition))
+            log = LogId(topic.topic_id, partition)
+            if log in lost:
+                found.problems.append(lost[log])
+                continue
+            position = archived.get(log)
             if position is not None and position > held.end_offset:
                 found.problems.append(
                     f"{topic.name}-{partition}: the log ends at {held.end_offset}, the archive at {position}: "

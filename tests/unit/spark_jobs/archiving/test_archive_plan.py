@@ -42,7 +42,7 @@ ORDERS = ArchivedTopic(name="orders", topic_id=ID, partition_count=1, configs={}
 def planned(start: int, end: int, position: int | None, *, cores: int = 1, log_bytes: int = 0) -> ArchivePlan:
     archived = {} if position is None else {LOG: position}
     ends = {("orders", 0): LogEnds(start_offset=start, end_offset=end)}
-    return plan([ORDERS], ends, archived, log_bytes={("orders", 0): log_bytes}, cores=cores)
+    return plan([ORDERS], ends, archived, lost={}, log_bytes={("orders", 0): log_bytes}, cores=cores)
 
 
 def spans(found: ArchivePlan) -> list[tuple[int, int]]:

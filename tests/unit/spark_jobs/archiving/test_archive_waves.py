@@ -65,7 +65,7 @@ def test_a_hole_comes_with_the_first_range_behind_it_or_first() -> None:
 
 def test_the_size_of_a_range_is_its_share_of_the_log_or_a_guess() -> None:
     ends = {("orders", 0): LogEnds(start_offset=0, end_offset=100), ("orders", 1): LogEnds(end_offset=10)}
-    found = plan([TOPIC], ends, {LogId("id", 0): 75}, log_bytes={("orders", 0): 1_000}, cores=1)
+    found = plan([TOPIC], ends, {LogId("id", 0): 75}, lost={}, log_bytes={("orders", 0): 1_000}, cores=1)
     assert [one.bytes for one in found.pieces] == [250, 10 * BYTES_PER_OFFSET_GUESSED]
 
 
@@ -102,7 +102,7 @@ def test_over_killed_runs_every_offset_is_archived_once(
     manifests: list[Manifest] = []
     for finished in [*kills, None]:
         before = archived_ends(manifests)
-        planned = plan([topic], ends, before, log_bytes=sizes, cores=2)
+        planned = plan([topic], ends, before, lost={}, log_bytes=sizes, cores=2)
         settlement = Settlement()
         for wave in waves(planned, bytes_max=wave_bytes)[:finished]:
             results = [(one, read(one, starts[one.split.partition])) for one in settlement.unharmed(wave.pieces)]

@@ -108,6 +108,9 @@ def _records(split: Split, batch: StoredBatch) -> list[tuple[Any, ...]]:
             record.key,
             record.value,
             [{"name": printable_name(name), "value": value} for name, value in record.headers],
+            header.is_log_append_time,
+            header.is_transactional,
+            header.producer_id,
         )
         for header, record in opened_records(batch)
     ]

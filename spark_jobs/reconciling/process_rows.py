@@ -94,5 +94,16 @@ def _record_rows(split: Split, batch: StoredBatch) -> Iterator[RecordRow]:
             leader_epoch=header.partition_leader_epoch,
             key=record.key,
             is_tombstone=record.value is None,
-            content=content_of(record.timestamp_ms, header.is_control, record.key, record.value, *headers),
+            content=content_of(
+                record.timestamp_ms,
+                header.is_control,
+                header.is_log_append_time,
+                header.is_transactional,
+                header.producer_id,
+                record.key,
+                record.value,
+                *headers,
+            ),
+            producer_id=header.producer_id if header.is_transactional else -1,
+            is_control=header.is_control,
         )

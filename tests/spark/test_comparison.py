@@ -26,9 +26,9 @@ def batches(spark: SparkSession, topics: Mapping[str, Iterable[cases.Batch]]) ->
 def records(spark: SparkSession, topics: Mapping[str, Iterable[cases.RecordCase]]) -> DataFrame:
     """Rows of RECORD_SCHEMA by topic."""
     complete: list[tuple[Any, ...]] = [
-        (site, topic, 0, offset, 0, 0, False, key, value, list(headers))
+        (one.site, topic, 0, one.offset, 0, 0, one.is_control, one.key, one.value, list(one.headers), *one[6:])
         for topic, rows in topics.items()
-        for site, offset, key, value, headers in rows
+        for one in rows
     ]
     return spark.createDataFrame(complete, RECORD_SCHEMA)
 

@@ -13,9 +13,10 @@ BATCH_SCHEMA = (
 
 RECORD_SCHEMA = (
     "site string, topic string, partition int, offset bigint, timestamp_ms bigint, leader_epoch int, is_control boolean, "
-    "key binary, value binary, headers array<struct<name: string, value: binary>>"
+    "key binary, value binary, headers array<struct<name: string, value: binary>>, is_log_append_time boolean, "
+    "is_transactional boolean, producer_id bigint"
 )
-"""One row a record; only where batches are opened."""
+"""One row a record; only where batches are opened. Epoch, producer and marks are its batch's."""
 
 CONSUMER_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-from spark_jobs.reconciling.core.judging import CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED
+from spark_jobs.reconciling.core.judging import ABORT_KEY, CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED
 
 IDENTITY = ("last_offset", "record_count", "size_bytes", "leader_epoch", "crc")
 """The columns in which two batches at one base offset must agree to be the same one."""
@@ -64,7 +64,8 @@ def _content(*names: str) -> Column:
     """
     parts = [part for name in names for part in (F.col(name).isNull(), F.col(name))]
     headers = F.transform("headers", lambda one: F.struct(one["name"], one["value"].isNull(), one["value"]))
-    return F.xxhash64("timestamp_ms", "is_control", *parts, headers)
+    marks = ("is_control", "is_log_append_time", "is_transactional", "producer_id")
+    return F.xxhash64("timestamp_ms", *marks, *parts, headers)
 
 
 def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
@@ -157,16 +158,19 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
 
     A site that lacks a record and holds a newer one of the same key has compacted it away. A site
     without any record of the key has removed its tombstone and all earlier records; the other site,
-    which compacts later (a standby never), still has that tombstone. All records of the partitions
-    must be given. The second frame has the columns of the first and `records`.
+    which compacts later (a standby never), still has that tombstone. Compaction also removes
+    records of aborted transactions, which replace none, and the marker of a transaction of which
+    the site has no record, but nothing at the end of a log. All records of the partitions must be
+    given. The second frame has the columns of the first and `records`.
     """
-    content = _content("value").alias("content")
+    known = _with_transactions(records, source=source, target=target)
     held = (
-        records.select(*LOG, "offset", "leader_epoch", "key", content)
-        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "content")
+        known.withColumn("content", _content("value"))
+        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "content", "is_control")
         .agg(
             F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
             F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
+            *(F.first(name).alias(name) for name in ("is_aborted", "is_at_source", "is_at_target")),
         )
     )
     is_at_source = F.col("at_source") > F.col("at_target")
@@ -179,18 +183,19 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
         "key",
         F.col("offset").alias("first_offset"),
         F.col("offset").alias("last_offset"),
+        "is_control",
+        "is_aborted",
+        F.when(is_at_source, F.col("is_at_target")).otherwise(F.col("is_at_source")).alias("is_transaction_there"),
     )
-    by_key = records.where(F.col("key").isNotNull()).groupBy(*LOG, "key")
+    by_key = known.where(F.col("key").isNotNull() & ~F.col("is_control") & ~F.col("is_aborted")).groupBy(*LOG, "key")
     newest = by_key.agg(F.max("offset").alias("newest"))
     tombstones = by_key.agg(F.max(F.when(F.col("value").isNull(), F.col("offset"))).alias("tombstone"))
-    held_tombstones = tombstones.withColumnRenamed("site", "holder")
-    is_newer_there = F.col("newest") > F.col("first_offset")
-    is_deleted_there = F.col("newest").isNull() & (F.col("tombstone") >= F.col("first_offset"))
-    is_explained = F.coalesce(is_newer_there, F.lit(False)) | F.coalesce(is_deleted_there, F.lit(False))
+    last = records.groupBy(*LOG).agg(F.max("offset").alias("last"))
     judged = (
         sided.join(newest, [*LOG, "key"], "left")
-        .join(held_tombstones, ["holder", "topic", "partition", "key"], "left")
-        .withColumn("is_explained", is_explained)
+        .join(tombstones.withColumnRenamed("site", "holder"), ["holder", "topic", "partition", "key"], "left")
+        .join(last, [*LOG], "left")
+        .withColumn("is_explained", _is_explained())
     )
     explained = (
         judged.where("is_explained")
@@ -202,3 +207,33 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
         )
     )
     return _runs(judged.where(~F.col("is_explained"))), explained
+
+
+def _is_explained() -> Column:
+    is_newer_there = F.coalesce(F.col("newest") > F.col("first_offset"), F.lit(False))
+    is_deleted_there = F.col("newest").isNull() & (F.col("tombstone") >= F.col("first_offset"))
+    is_marker_removable = ~F.col("is_transaction_there") & (F.col("last") > F.col("first_offset"))
+    by_key = is_newer_there | F.coalesce(is_deleted_there, F.lit(False)) | F.col("is_aborted")
+    return F.when(F.col("is_control"), F.coalesce(is_marker_removable, F.lit(False))).otherwise(by_key)
+
+
+def _with_transactions(records: DataFrame, *, source: str, target: str) -> DataFrame:
+    """The records with `is_aborted`, true for those of aborted transactions, and for markers with
+    `is_at_source` and `is_at_target`: true if the site has a record of the transaction.
+    """
+    by_producer = Window.partitionBy("topic", "partition", "producer_id").orderBy("offset")
+    before = by_producer.rangeBetween(Window.unboundedPreceding, -1)
+    behind = by_producer.rangeBetween(1, Window.unboundedFollowing)
+    marker = F.when(F.col("is_control"), F.col("offset"))
+    begin = F.coalesce(F.max(marker).over(before), F.lit(-1))
+
+    def is_at(site: str) -> Column:
+        sent = F.when(~F.col("is_control") & (F.col("site") == site), F.col("offset"))
+        return F.coalesce(F.max(sent).over(before), F.lit(-1)) > begin
+
+    end = F.first(F.when(F.col("is_control"), F.col("key")), ignorenulls=True).over(behind)
+    is_aborted = ~F.col("is_control") & F.coalesce(end == F.lit(ABORT_KEY), F.lit(False))
+    found = {"is_aborted": is_aborted, "is_at_source": is_at(source), "is_at_target": is_at(target)}
+    of_transactions = F.col("is_transactional") | F.col("is_control")
+    others = records.where(~of_transactions).withColumns(dict.fromkeys(found, F.lit(False)))
+    return records.where(of_transactions).withColumns(found).unionByName(others)

@@ -29,6 +29,8 @@ OVERLAPPING: Final = "overlapping"
 REPEATED: Final = "repeated"
 
 BOTH_SITES: Final = "both"
+ABORT_KEY: Final = bytes(4)
+"""The key of a marker that aborts: version 0, type 0."""
 
 
 class Run(NamedTuple):

@@ -9,13 +9,14 @@ does not grow with the size of values. One set of cases judges both ways
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b, sha256
 from itertools import pairwise
 from typing import NamedTuple
 
-from spark_jobs.reconciling.core.judging import CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED, Run
+from spark_jobs.reconciling.core.judging import ABORT_KEY, CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED, Run
 from spark_jobs.reconciling.core.ranges import RangeKey, RangeSum
 from wire.protocol.ids import PartitionKey
 
@@ -52,7 +53,10 @@ class BatchRow(NamedTuple):
 
 
 class RecordRow(NamedTuple):
-    """One record; `content` is a hash of all that is not a field here."""
+    """One record; `content` is a hash of all that is not an offset or a leader epoch.
+    `producer_id` is that of a transaction, -1 without one; the record of a control batch is its
+    marker.
+    """
 
     site: str
     topic: str
@@ -62,6 +66,8 @@ class RecordRow(NamedTuple):
     key: bytes | None
     is_tombstone: bool
     content: bytes
+    producer_id: int = -1
+    is_control: bool = False
 
 
 def content_of(*parts: bytes | str | int | None) -> bytes:
@@ -194,30 +200,75 @@ def compacted_differences(records: Collection[RecordRow], *, source: str, target
     """The differences of compacted topics: runs that differ without a reason, and the explained
     ones, a line for each partition and kind. All records of the partitions must be given.
     """
+    transactions = _Transactions(records)
     newest: dict[tuple[object, ...], int] = {}
     tombstones: dict[tuple[object, ...], int] = {}
-    surplus: Counter[tuple[str, int, int, int, bytes | None, bytes]] = Counter()
+    copies: dict[RecordRow, int] = defaultdict(int)
     for one in records:
-        surplus[one.topic, one.partition, one.offset, one.leader_epoch, one.key, one.content] += (
-            1 if one.site == source else -1
-        )
-        if one.key is not None:
+        copies[one._replace(site="")] += 1 if one.site == source else -1
+        if one.key is not None and not one.is_control and not transactions.is_aborted(one):
             place = (one.site, one.topic, one.partition, one.key)
             newest[place] = max(newest.get(place, -1), one.offset)
             if one.is_tombstone:
                 tombstones[place] = max(tombstones.get(place, -1), one.offset)
     unexplained: list[Run] = []
     explained: dict[tuple[str, int, str], list[int]] = defaultdict(list)
-    for (topic, partition, offset, _, key, _), copies in surplus.items():
-        if not copies:
+    for one, surplus in copies.items():
+        if not surplus:
             continue
-        kind, holder, lacking = (ONLY_SOURCE, source, target) if copies > 0 else (ONLY_TARGET, target, source)
-        log = (topic, partition, key)
+        kind, holder, lacking = (ONLY_SOURCE, source, target) if surplus > 0 else (ONLY_TARGET, target, source)
+        log = (one.topic, one.partition, one.key)
         newer = newest.get((lacking, *log))
-        is_deleted = newer is None and tombstones.get((holder, *log), -1) >= offset
-        if is_deleted or (newer is not None and newer > offset):
-            explained[topic, partition, kind].append(offset)
+        if one.is_control:
+            is_explained = transactions.is_removable_at(lacking, one)
+        elif newer is None:
+            is_explained = tombstones.get((holder, *log), -1) >= one.offset
         else:
-            unexplained.append(Run(topic, partition, kind, offset, offset))
+            is_explained = newer > one.offset
+        if is_explained or transactions.is_aborted(one):
+            explained[one.topic, one.partition, kind].append(one.offset)
+        else:
+            unexplained.append(Run(one.topic, one.partition, kind, one.offset, one.offset))
     lines = [Run(*place, min(found), max(found), records=len(found)) for place, found in sorted(explained.items())]
     return _joined(unexplained), lines
+
+
+class _Transactions:
+    """The markers of each producer, of both sites together, and where each site has its records."""
+
+    def __init__(self, records: Iterable[RecordRow]) -> None:
+        markers: dict[tuple[object, ...], dict[int, bool]] = defaultdict(dict)
+        self._records: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        self._last: dict[tuple[object, ...], int] = defaultdict(lambda: -1)
+        for one in records:
+            self._last[one[:3]] = max(self._last[one[:3]], one.offset)
+            if one.is_control:
+                markers[_producer(one)][one.offset] = one.key == ABORT_KEY
+            elif one.producer_id >= 0:
+                self._records[one.site, *_producer(one)].append(one.offset)
+        self._markers = {producer: sorted(held.items()) for producer, held in markers.items()}
+        for offsets in self._records.values():
+            offsets.sort()
+
+    def is_aborted(self, one: RecordRow) -> bool:
+        """True for a record of a transaction that ended with an abort."""
+        if one.producer_id < 0 or one.is_control:
+            return False
+        markers = self._markers.get(_producer(one), [])
+        at = bisect_left(markers, (one.offset, False))
+        return at < len(markers) and markers[at][1]
+
+    def is_removable_at(self, site: str, marker: RecordRow) -> bool:
+        """True if compaction at the site may have removed the marker: it has no record of the
+        transaction, and its log goes on.
+        """
+        markers = self._markers[_producer(marker)]
+        at = bisect_left(markers, (marker.offset, False))
+        begin = markers[at - 1][0] if at else -1
+        offsets = self._records.get((site, *_producer(marker)), [])
+        is_held = bisect_left(offsets, begin) < bisect_left(offsets, marker.offset)
+        return not is_held and self._last[site, marker.topic, marker.partition] > marker.offset
+
+
+def _producer(one: RecordRow) -> tuple[str, int, int]:
+    return one.topic, one.partition, one.producer_id

@@ -17,17 +17,19 @@ from tests.support.memory import comparison_cases as cases
 def record_rows(topics: Mapping[str, Iterable[cases.RecordCase]]) -> list[RecordRow]:
     return [
         RecordRow(
-            site,
+            one.site,
             topic,
             0,
-            offset,
+            one.offset,
             0,
-            key,
-            value is None,
-            content_of(0, False, key, value, *chain.from_iterable(headers)),
+            one.key,
+            one.value is None,
+            content_of(one.key, one.value, *chain.from_iterable(one.headers), *one[5:]),
+            one.producer_id if one.is_transactional else -1,
+            one.is_control,
         )
         for topic, rows in topics.items()
-        for site, offset, key, value, headers in rows
+        for one in rows
     ]
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,9 +73,10 @@ def restore(
             if is_of_batches:
                 report = restored(spark, plan, archive=archive, bootstrap=bootstrap_server, site=name, known=known)
             else:
-                report = restored_records(
-                    spark, plan, address=archive, bootstrap=bootstrap_server, progress=report_progress
-                )
+                with _named_if_in_part(plan):
+                    report = restored_records(
+                        spark, plan, address=archive, bootstrap=bootstrap_server, progress=report_progress
+                    )
     if output is OutputFormat.JSON:
         print_json(asdict(report))
         return
@@ -105,7 +108,8 @@ def restored(
     record = asyncio.run(_opened(plan, bootstrap=bootstrap, site=site, known=known))
     try:
         claim = LinkClaim(record.name, record.epoch)
-        restore_logs(spark, plan, address=archive, bootstrap=bootstrap, link=claim, progress=report_progress)
+        with _named_if_in_part(plan):
+            restore_logs(spark, plan, address=archive, bootstrap=bootstrap, link=claim, progress=report_progress)
     finally:
         # Also after a failure: nothing else would end the link, under which clients cannot write.
         asyncio.run(_closed(record, plan, bootstrap=bootstrap, site=site, known=known))
@@ -117,6 +121,22 @@ def restored(
         skipped=plan.skipped,
         elapsed_ms=round((time.monotonic() - started) * 1000),
     )
+
+
+@contextmanager
+def _named_if_in_part(plan: RestorePlan) -> Iterator[None]:
+    """Name the topics of a restore that fails or is interrupted, before any other step can fail:
+    clients can use them, and nothing in them shows that records are missing.
+    """
+    try:
+        yield
+    except BaseException:
+        names = ", ".join(topic.name for topic in plan.topics)
+        report_progress(
+            "the restore did not end: these topics may hold a part of their records, and clients can read and write "
+            f"them: {names}. Delete those that are not empty, then restore again"
+        )
+        raise
 
 
 async def _opened(plan: RestorePlan, *, bootstrap: str, site: str, known: Agents) -> LinkRecord:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dr.drill.environment import Environment
 from dr.drill.faults import NetworkFaults
 from dr.drill.plan.drill_plan import DrillPlan
-from dr.drill.plan.fault_verbs import Cut, Reset, Slow
+from dr.drill.plan.fault_verbs import Cut, DiskStep, ProcessStep, Reset, Slow
 from dr.drill.plan.load_verbs import StartLoad, StartQuery
 from dr.drill.plan.site_verbs import FailOver, Reconcile, SwitchOver
 from runtime.process import OperationalFailure
@@ -22,13 +22,13 @@ def refuse_what_cannot_be(
     link = environment.link(plan.link)
     network = NetworkFaults(environment, plan.link)
     for step in plan.steps:
-        process, site = getattr(step, "process", ""), getattr(step, "site", "")
+        site = getattr(step, "site", "")
         if isinstance(step, FailOver | SwitchOver) and step.to not in (link.source, link.target):
             raise OperationalFailure(f"{step.title}: to={step.to!r}: accepted is one of {link.source}, {link.target}")
         if isinstance(step, Cut | Slow | Reset):
             network.selected(kind=step.kind, site=step.site)
-        elif process:
-            environment.processes(process=process)
+        elif isinstance(step, ProcessStep | DiskStep):
+            _refuse_what_cannot_be_hit(step, environment)
         elif host := getattr(step, "host", ""):
             environment.host(host)
         elif site and site not in environment.sites:
@@ -41,6 +41,15 @@ def refuse_what_cannot_be(
         raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
     if StartQuery.verb in verbs and not can_query:
         raise OperationalFailure("the plan has a start_query step, but no query command is given")
+
+
+def _refuse_what_cannot_be_hit(step: ProcessStep | DiskStep, environment: Environment) -> None:
+    for process in environment.processes(process=step.process, site=step.site):
+        if process.host:
+            environment.host(process.host)
+        if not process.command:
+            # Its command line tells it from another process that got its pid.
+            raise OperationalFailure(f"{step.title}: the environment gives no command for {process.name}")
 
 
 def _refuse_what_is_not_judged(plan: DrillPlan) -> None:

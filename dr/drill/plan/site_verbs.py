@@ -54,7 +54,7 @@ class Reconcile(PlanStep):
     """
 
     verb: ClassVar[str] = "reconcile"
-    name: str = "reconciliation"
+    name: str = Field(default="reconciliation", pattern=r"^[^/\x00]+$", description="part of a folder's name")
     expect: Literal["equal", "as_accounted", "anything"] = "equal"
     quick: bool = False
     within: DurationMs = 300_000

@@ -35,7 +35,7 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
         ended_at_ms=30_000,
         outcome=PASSED,
         measured=measured,
-        reconciliations={"after": {"outcome": "equal", "lost_records": 0, "report_dir": "reconcile-after"}},
+        reconciliations={"after": {"outcome": "equal", "lost_records": 0, "report_dir": "reconcile-after 50%#1?"}},
     )
     files = write_report(result, tmp_path)
     reported = json.loads(files.json.read_text())["measured"]
@@ -46,7 +46,7 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
     page = files.html.read_text()
     assert "Beside a backup" in page
     assert "8,640,000" in page
-    assert 'href="reconcile-after/"' in page  # the directory may be moved, or served
+    assert 'href="reconcile-after%2050%25%231%3F/"' in page  # the directory may be moved, or served
 
 
 def test_a_report_has_the_quarantines_that_were_seen(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ from runtime.process import OperationalFailure
 
 def environment_of(tmp_path: Path, **changes: Any) -> Environment:
     process = {"name": "broker-1", "dir": tmp_path, "log": tmp_path / "log", "command": [sys.executable, "-c", "pass"]}
-    site = {"bootstrap_servers": "127.0.0.1:1", "grpc": ["127.0.0.1:1"], "processes": [process]}
+    bare = {"name": "bare", "dir": tmp_path, "log": tmp_path / "log"}
+    far = {**process, "name": "far", "host": "nowhere"}
+    site = {"bootstrap_servers": "127.0.0.1:1", "grpc": ["127.0.0.1:1"], "processes": [process, bare, far]}
     other = {**site, "processes": [{**process, "dir": tmp_path / "b"}]}
     link = {"name": "a-b", "source": "a", "target": "b"}
     return Environment.model_validate({"sites": {"a": site, "b": other}, "links": [link], **changes})
@@ -75,7 +77,7 @@ async def test_a_full_disk_of_the_journal_keeps_no_fault_in_place(
         return []
 
     monkeypatch.setattr(ProcessFaults, "restore", restore)
-    run = run_of(tmp_path, {"kill": {"site": "a"}}, {"kill": {"site": "b"}})
+    run = run_of(tmp_path, {"kill": {"process": "a/broker-1"}}, {"kill": {"site": "b"}})
     result = await outcome_of(run)
     assert restored == [True]
     assert (result.outcome, "No space left" in result.reason) == (FAILED, True)
@@ -96,9 +98,9 @@ async def test_an_error_of_the_system_fails_the_step_and_is_reported(
         raise PermissionError("the process belongs to another user")
 
     monkeypatch.setattr(ProcessFaults, "kill", refused)
-    result = await outcome_of(run_of(tmp_path, {"kill": {"site": "a"}}, {"hold": {"duration": "1ms"}}))
+    result = await outcome_of(run_of(tmp_path, {"kill": {"process": "a/broker-1"}}, {"hold": {"duration": "1ms"}}))
     assert [step.outcome for step in result.steps] == ["failed", "skipped"]
-    assert result.reason == "kill site a: the process belongs to another user"
+    assert result.reason == "kill a/broker-1: the process belongs to another user"
     assert (tmp_path / "report" / "report.json").exists()
 
 
@@ -143,6 +145,8 @@ async def test_expectations_without_a_load_are_judged(tmp_path: Path, monkeypatc
         ([{"switch_over": {"to": ""}}], {}, "accepted is one of a, b"),
         (["cut"], {}, "link a-b has no proxy of any kind before any site"),
         ([{"slow": {"kind": "grpc", "site": "a"}}], {}, "link a-b has no proxy grpc before a"),
+        ([{"kill": {"process": "a/bare"}}], {}, "kill a/bare: the environment gives no command for bare"),
+        ([{"fill_disk": {"process": "a/far"}}], {}, "host 'nowhere' is not in the environment"),
         (["heal"], {"duplicates_max": 0}, "duplicates_max: the plan has no start_load"),
         (["heal"], {"sites_equal": ["end"]}, "sites_equal: the plan has no reconcile step named 'end'"),
     ],

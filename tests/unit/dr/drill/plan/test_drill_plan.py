@@ -49,6 +49,7 @@ def test_steps_are_read_by_their_verb_and_a_bare_verb_has_no_fields() -> None:
         ),
         ({"wait": {"acknowledged": 1, "delivered": 1}}, "accepted: one of lag_records_max, acknowledged"),
         ({"reconcile": {"quick": True, "expect": "as_accounted"}}, "accepted with quick: expect equal or anything"),
+        ({"reconcile": {"name": "a/b"}}, r"steps\[0\].reconcile.name='a/b'"),
         ({"start_load": {"name": "a b"}}, r"steps\[0\].start_load.name='a b'"),
     ],
 )

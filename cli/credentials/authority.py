@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -70,6 +71,15 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self.key, hashes.SHA256())
         return key_text(key) + certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+    def is_issuer_of(self, file: Path, *, for_days: int) -> bool:
+        """True if the file has a certificate of this authority that is good for so many days."""
+        try:
+            certificate = x509.load_pem_x509_certificate(file.read_bytes())
+            certificate.verify_directly_issued_by(self.certificate)
+        except (OSError, ValueError, TypeError, InvalidSignature):
+            return False
+        return certificate.not_valid_after_utc > dt.datetime.now(dt.UTC) + dt.timedelta(days=for_days)
 
 
 def make_authority(common_name: str, *, days: int = AUTHORITY_DAYS) -> Authority:

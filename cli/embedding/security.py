@@ -47,6 +47,8 @@ from wire.rules.acls import AclFilter
 from wire.rules.mirror_rights import IN_BOTH_DIRECTIONS, acl_of
 
 SECRET_BYTES: Final = 24
+RENEWED_BEFORE_DAYS: Final = 30
+"""Sites that are started now may run for this long before a certificate ends."""
 PRIVATE_DIRECTORY: Final = 0o700
 HOSTS: Final = (HOST, "localhost")
 _PEOPLE: Final = {OPERATOR: Role.OPERATOR, VIEWER: Role.VIEWER}
@@ -158,9 +160,9 @@ def _secure_bridge(authority: Authority, security: SecurityLayout, passwords: Ma
 
 
 def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role | None = None) -> None:
-    """A certificate, with a role on the control plane or with none."""
+    """A certificate, with a role on the control plane or with none, unless a good one is there."""
     file = security.identity(name)
-    if not file.exists():
+    if not authority.is_issuer_of(file, for_days=RENEWED_BEFORE_DAYS):
         uris = [] if role is None else [role_uri(role, name)]
         text = authority.issue(common_name=name, uris=uris, hosts=HOSTS)
         write_file(file, text, mode=PRIVATE)

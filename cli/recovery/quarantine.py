@@ -12,7 +12,7 @@ import typer
 
 from cli.clients.consume import WithKeys, WithPlaces
 from cli.recovery.quarantined import entries
-from cli.recovery.quarantined.exported import ExportFormat, write_records
+from cli.recovery.quarantined.exported import ExportFormat, write_log, write_records
 from cli.recovery.quarantined.replay import Replay, ReplayPlan
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, client_of
@@ -123,8 +123,7 @@ def export(
                 entry, content = ask_cluster(
                     bootstrap_server, lambda client: entries.whole(client, name, broker), is_site_local=True
                 )
-                with to.open("xb") as file:
-                    file.write(content)
+                write_log(content, to)
             else:
                 entry = _export_records(name, to, bootstrap_server, broker, form)
         except OSError as error:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cli.shared.record_output import record_document
 from runtime.process import OperationalFailure
@@ -41,13 +42,28 @@ async def write_records(batches: Batches, entry: dict[str, Any], to: Path, form:
     OperationalFailure when a batch is damaged.
     """
     write = _write_parquet if form is ExportFormat.PARQUET else _write_json_lines
-    with to.open("xb") as file:
-        try:
-            return await write(_records(batches, entry), entry, file)
-        except BaseException:
-            # half a file looks like a whole one, and would be in the way of the next export
-            os.unlink(to)
-            raise
+    with _new_file(to) as file:
+        return await write(_records(batches, entry), entry, file)
+
+
+def write_log(content: bytes, to: Path) -> None:
+    """Write an entry's batches as they are. OSError."""
+    with _new_file(to) as file:
+        file.write(content)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that must not exist, and is removed if the block fails: half a file looks like a whole
+    one, and would be in the way of the next export.
+    """
+    file = path.open("xb")
+    try:
+        with file:
+            yield file
+    except BaseException:
+        os.unlink(path)
+        raise
 
 
 async def _records(batches: Batches, entry: dict[str, Any]) -> AsyncIterator[tuple[int, Record]]:

@@ -1,11 +1,14 @@
-"""The files of secured embedded sites are closed to other users of the machine."""
+"""The files of secured embedded sites are closed to other users of the machine, and stay good."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from cli.credentials.authority import load_authority, make_authority
 from cli.embedding import security as module
 from cli.embedding.layout_plan import Wishes, plan, ports_needed
 from runtime.process import OperationalFailure
@@ -37,3 +40,29 @@ def test_a_directory_that_cannot_be_closed_stops_the_start(tmp_path: Path) -> No
     (tmp_path / "sites").write_text("a file")
     with pytest.raises(OperationalFailure, match="cannot be closed to other users"):
         module.secure(layout, layout.security)
+
+
+@pytest.mark.parametrize("spoiled", ["ends soon", "of another authority", "torn"])
+def test_a_certificate_that_no_process_would_trust_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoiled: str
+) -> None:
+    monkeypatch.setattr(module, "use_command_config", lambda _: None)
+    wishes = Wishes(sites=("a",), brokers=1, directory=tmp_path, is_secure=True)
+    layout = plan(wishes, range(20_000, 20_000 + ports_needed(wishes)))
+    assert layout.security is not None
+    module.secure(layout, layout.security)
+    authority = load_authority(layout.security.directory)
+    file = layout.security.identity("broker-1")
+    good = file.read_text()
+    module.secure(layout, layout.security)
+    assert file.read_text() == good
+    made = {
+        "ends soon": lambda: authority.issue(common_name="broker-1", days=1),
+        "of another authority": lambda: make_authority("Antipode sites on this machine").issue(common_name="broker-1"),
+        "torn": lambda: good[:100],
+    }
+    file.write_text(made[spoiled]())
+    module.secure(layout, layout.security)
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    certificate.verify_directly_issued_by(authority.certificate)
+    assert certificate.not_valid_after_utc > dt.datetime.now(dt.UTC) + dt.timedelta(days=300)

@@ -48,7 +48,7 @@ def _refuse_what_cannot_be_hit(step: ProcessStep | DiskStep, environment: Enviro
         if process.host:
             environment.host(process.host)
         if not process.command:
-            # Its command line tells it from another process that got its pid.
+            # Its command line shows that it is no other process with the same pid.
             raise OperationalFailure(f"{step.title}: the environment gives no command for {process.name}")
 
 

@@ -9,6 +9,8 @@ the same order. Called by `coordinator.py` only, on its event loop.
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
@@ -75,7 +77,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         self._topics = topics
         self.guards = VerificationGuards()
         self.timers: TimerQueue[TimerKey] = TimerQueue(clock, self._fire)
-        self._ending_producers: dict[int, int] = {}
+        self._ending_producers: Counter[int] = Counter()
         self._deleted_topics: frozenset[str] = frozenset()
 
     # --- transactions
@@ -86,17 +88,18 @@ class GroupShard(StateShard[Command, Reply, Decision]):
 
     async def end_transaction(self, command: EndProducerTransaction) -> Reply:
         """Append a marker; then the producer's offsets become valid or are dropped."""
-        producer_id = command.producer_id
-        self.guards.withdraw(producer_id)
-        self._ending_producers[producer_id] = self._ending_producers.get(producer_id, 0) + 1
-        try:
-            return await self.ask(command)
-        finally:
-            left = self._ending_producers[producer_id] - 1
-            if left:
-                self._ending_producers[producer_id] = left
-            else:
-                del self._ending_producers[producer_id]
+        self.guards.withdraw(command.producer_id)
+        ended = self.begin(command)
+        self._ending_producers[command.producer_id] += 1
+        ended.add_done_callback(lambda _: self._marker_settled(command.producer_id))
+        # a caller that gives up does not take the marker back: until it is in the log, or has
+        # failed, no offset may be appended behind it
+        return await asyncio.shield(ended)
+
+    def _marker_settled(self, producer_id: int) -> None:
+        self._ending_producers[producer_id] -= 1
+        if not self._ending_producers[producer_id]:
+            del self._ending_producers[producer_id]
 
     # --- loading
 

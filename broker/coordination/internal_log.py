@@ -18,7 +18,7 @@ from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
-from wire.protocol.ids import ACKS_ALL
+from wire.protocol.ids import ACKS_ALL, NO_EPOCH
 
 READ_BYTES_MAX: Final = 1024 * 1024
 
@@ -41,6 +41,12 @@ class InternalLog:
         """The leader epoch under which this broker leads the partition, None when it does not."""
         hosted = self._replicas.find(self._topic, partition)
         return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
+
+    def producer_epoch(self, partition: int, producer_id: int) -> int:
+        """The newest epoch of the producer in the partition; NO_EPOCH if it has none there."""
+        hosted = self._replicas.find(self._topic, partition)
+        known = None if hosted is None else hosted.log.producers.get(producer_id)
+        return NO_EPOCH if known is None else known.producer_epoch
 
     def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
         """Append; return an object to wait for until every in-sync replica has the records, None if

@@ -51,6 +51,10 @@ class InternalLog(Protocol):
         """The epoch under which this broker leads the partition; None if it does not lead it."""
         ...
 
+    def producer_epoch(self, partition: int, producer_id: int) -> int:
+        """The newest epoch of the producer in the partition; NO_EPOCH if it has none there."""
+        ...
+
     def append(self, partition: int, records: bytes) -> Awaitable[object] | None:
         """Append batches; return an object to wait for until they are committed, None if they
         already are. Either may fail.

@@ -181,6 +181,10 @@ class GroupShard(StateShard[Command, Reply, Decision]):
 
     def _is_admitted(self, command: CommitTransactionOffsets) -> bool:
         """Checked when the command's turn comes: its transaction may have ended while it waited."""
+        # where the transaction's coordinator is not asked, only the log shows that another producer
+        # has come
+        if command.producer_epoch < self._log.producer_epoch(self.partition, command.producer_id):
+            return False
         return self.has_transaction(command.producer_id, command.producer_epoch) or self.guards.is_valid(
             command.producer_id, command.guard
         )

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from kio.schema.errors import ErrorCode
 
 from broker.replication.hosted_partition import PartitionFailure
+from wire.batches.record_batch import iterate_headers
 from wire.batches.records import decode_records
+from wire.protocol.ids import NO_EPOCH
 
 
 class MemoryLog:
@@ -29,6 +31,10 @@ class MemoryLog:
 
     def leader_epoch(self, partition: int) -> int | None:
         return self.epochs.get(partition)
+
+    def producer_epoch(self, partition: int, producer_id: int) -> int:
+        headers = (header for piece in self.appends.get(partition, ()) for _, header in iterate_headers(piece))
+        return max((header.producer_epoch for header in headers if header.producer_id == producer_id), default=NO_EPOCH)
 
     async def append(self, partition: int, records: bytes) -> int:
         self.append_count += 1

@@ -1,4 +1,4 @@
-"""Offsets of a transaction whose marker is being appended: none may follow the marker."""
+"""Late offsets of a transaction: none may follow its marker, or come from a fenced producer."""
 
 from __future__ import annotations
 
@@ -67,3 +67,11 @@ async def test_a_marker_in_the_queue_counts_although_its_sender_gave_up(site: Si
     assert await late == PartitionsReply(error=ErrorCode.invalid_producer_epoch)
     assert site.committed() == 5
     assert not shard.groups.has_pending_offset(GROUP, T0)
+
+
+async def test_a_fenced_producer_commits_nothing_where_the_coordinator_is_not_asked(site: Site) -> None:
+    shard = site.coordinator.admission(GROUP)
+    guard = shard.guards.begin(PRODUCER)
+    assert (await shard.ask(offsets(guard, epoch=1))) == PartitionsReply(errors={T0: ErrorCode.none})
+    assert (await shard.ask(offsets(guard, epoch=0))) == PartitionsReply(error=ErrorCode.invalid_producer_epoch)
+    assert shard.has_transaction(PRODUCER, 1)

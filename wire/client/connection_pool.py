@@ -3,7 +3,8 @@ jittered backoff.
 
 After a failed attempt the next one to the same address waits a random time below a bound that
 doubles up to a maximum. So callers may retry at once, and a restarted broker is not flooded.
-Callers that wait share one attempt.
+Callers that wait share one attempt, and its failure: one after the other, each would wait for the
+time that connecting may take.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 from runtime.addresses import HostPort
 from runtime.chance import jitter
-from wire.client.client_errors import Unreachable
+from wire.client.client_errors import KafkaClientError, Unreachable
 from wire.client.connection import Connection, ConnectionOptions, open_connection
 
 BACKOFF_INITIAL_MS = 50
@@ -27,6 +28,8 @@ class _Place:
         self.connection: Connection | None = None
         self.opening = asyncio.Lock()
         self.failures = 0
+        # Why the last failed attempt has failed.
+        self.failure: KafkaClientError | None = None
 
 
 class ConnectionPool:
@@ -52,12 +55,17 @@ class ConnectionPool:
         place = self._places.setdefault(address, _Place())
         if place.connection is not None and place.connection.is_open:
             return place.connection
+        before = place.failure
         async with place.opening:
             if self._is_closed:
                 raise Unreachable("the client is closed", node=str(address))
             # another caller may have opened it while this one waited for the lock
-            if place.connection is None or not place.connection.is_open:
-                place.connection = await self._open(address, place)
+            if place.connection is not None and place.connection.is_open:
+                return place.connection
+            failure = place.failure
+            if failure is not None and failure is not before:
+                raise Unreachable(failure.detail, node=failure.node, api_key=failure.api_key)
+            place.connection = await self._open(address, place)
             return place.connection
 
     def open_addresses(self) -> list[HostPort]:
@@ -90,8 +98,9 @@ class ConnectionPool:
         try:
             options = self._options if self._secured is None else self._secured(self._options, address)
             connection = await open_connection(address, options)
-        except Unreachable:
+        except KafkaClientError as error:
             place.failures += 1
+            place.failure = error
             raise
         place.failures = 0
         # `close` came during the attempt, and could not close what was not there yet

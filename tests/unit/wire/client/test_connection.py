@@ -339,6 +339,29 @@ async def test_a_pool_that_is_closed_while_it_connects_keeps_nothing_open(broker
     await eventually(lambda: broker.open_count == 0)
 
 
+async def test_callers_that_wait_for_an_attempt_share_its_failure(broker: ScriptedBroker) -> None:
+    """Of a broker that does not answer, the last of many callers would wait for hours."""
+    attempts, may_go_on = 0, asyncio.Event()
+
+    async def refused(line: LoginExchange) -> float:
+        nonlocal attempts
+        attempts += 1
+        await may_go_on.wait()
+        raise Unreachable("login refused", node=str(line.address))
+
+    pool = ConnectionPool(ConnectionOptions(handshake=refused))
+    asking = [asyncio.create_task(pool.get(broker.address)) for _ in range(20)]
+    await eventually(lambda: attempts == 1)
+    may_go_on.set()
+    failures = await asyncio.gather(*asking, return_exceptions=True)
+    assert attempts == 1
+    assert {str(failure) for failure in failures} == {f"{broker.address}: login refused"}
+    with pytest.raises(Unreachable):
+        await pool.get(broker.address)
+    assert attempts == 2, "a later caller tries again"
+    await pool.close()
+
+
 async def test_pool_reaches_a_broker_that_comes_back(broker: ScriptedBroker) -> None:
     pool = ConnectionPool(ConnectionOptions())
     await pool.get(broker.address)

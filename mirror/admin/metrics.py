@@ -344,7 +344,11 @@ class MirrorMetrics(Collector):
             "Bytes mirrored each second, in the compressed size of the batches, over the last 30 to 60 s.",
             labels=_OF_PARTITION,
         )
-        for key, row in self._board.our_rows():
+        ours = dict(self._board.our_rows())
+        # Those of deleted topics and of other daemons' partitions would be shown, and kept, for
+        # ever.
+        self._pace.keep(ours.keys())
+        for key, row in ours.items():
             place = [link.source_site, link.site, name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)

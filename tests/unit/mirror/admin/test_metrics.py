@@ -42,6 +42,7 @@ class Scene:
     def __init__(self, name_at_target: NameAtTarget | None = None) -> None:
         self.clock = ManualClock()
         self.is_stalled = False
+        self.has_partition = True
         self.on_the_way: list[QueuedBatches] = []
         self.registry = CollectorRegistry()
         link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", site="b")
@@ -55,7 +56,7 @@ class Scene:
             self.registry,
             board=MagicMock(
                 is_stalled=lambda key: self.is_stalled,
-                our_rows=lambda: [(KEY, row)],
+                our_rows=lambda: [(KEY, row)] if self.has_partition else [],
                 lag=lambda key: SimpleNamespace(records=0, bytes=0, ms=0),
             ),
             queue=queue,
@@ -116,6 +117,17 @@ def test_latencies_are_those_of_the_last_half_to_whole_minute() -> None:
     assert scene.figures() == [100, 10, 100, 140 / 3]
     scene.clock.advance(WINDOW_MS + 1)
     assert scene.figures() == [100, 100, 100, 100]
+
+
+def test_nothing_is_kept_and_shown_of_a_partition_whose_topic_was_deleted() -> None:
+    scene = Scene()
+    scene.acknowledge(latency_ms=10)
+    scene.has_partition = False
+    assert scene.registry.get_sample_value(LATENCY, PLACE) is None
+    scene.has_partition = True
+    assert scene.rates() == (0, 0), "the topic has been created again"
+    scene.acknowledge(latency_ms=30)
+    assert scene.figures() == [30, 30, 30, 30]
 
 
 def test_mirror_maker_s_families_name_the_copy_as_mirror_maker_does() -> None:

@@ -75,6 +75,7 @@ class Translations:
         topic.
         """
         self._stored = await self._store.load()
+        self._give_up_rebound()
         self._by_key.clear()
         self._saved_chunk.clear()
 
@@ -86,6 +87,15 @@ class Translations:
         kept = {key: translation for key, translation in self._by_key.items() if self.owns(key)}
         stored.producers.update(self._stored.producers)
         self._stored, self._by_key = stored, kept
+        self._give_up_rebound()
+
+    def _give_up_rebound(self) -> None:
+        """Another daemon has begun these partitions anew, and has noted it before its first write:
+        its batches in them are not those of a former topic.
+        """
+        begun = [key for key in self._rebound if not self.owns(key) and key in self._stored.positions]
+        for key in begun:
+            del self._rebound[key]
 
     @property
     def producers(self) -> Mapping[str, int]:

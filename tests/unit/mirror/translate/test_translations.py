@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
+from uuid import UUID
 
 import pytest
 
-from mirror.translate.core.translation import Translation
+from mirror.translate.core.translation import Position, Translation
 from mirror.translate.notes.core.stored_map import StoredLink, StoredRecord, producer_record
 from mirror.translate.translations import Translations
 from tests.support.clock import ManualClock
@@ -79,3 +80,25 @@ async def test_a_daemon_that_is_first_notes_its_id_again_behind_a_later_one() ->
     await translations.have_producer("a")
     notes.compact()
     assert (await notes.load()).producers == translations.producers == {"a": 7}
+
+
+async def test_a_partition_that_another_daemon_has_begun_anew_goes_on_where_that_one_was() -> None:
+    """This daemon noticed that the copy is another topic, and lost its slot before it began: what
+    the other one wrote would be counted as surplus, and copied a second time.
+    """
+    notes: Any = Notes(producer_record("a", 7))
+    ours, theirs = (Translations(MagicMock(), notes, clock=ManualClock()) for _ in range(2))
+    await ours.load()
+    await ours.bind(KEY.topic, UUID(int=1), "a.t", UUID(int=2))
+    ours.put(KEY, Translation(Position(10, 0, 10, {7: (0, 10)})))
+    await ours.save()
+    await ours.bind(KEY.topic, UUID(int=1), "a.t", UUID(int=3))
+    assert ours.is_rebound(KEY)
+    await theirs.load()
+    theirs.put(KEY, Translation(Position(30, 0, 30, {7: (1, 30)})))
+    await theirs.save()
+    ours.owns = lambda _: False
+    await ours.reload()
+    ours.owns = lambda _: True
+    assert not ours.is_new(KEY)
+    assert ours.of(KEY).position == Position(30, 0, 30, {7: (1, 30)})

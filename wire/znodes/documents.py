@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from msgspec import Struct
 
 from wire.protocol.json_documents import is_number_text, parse_json
+
+NODE_BYTES_MAX: Final = 500_000
+"""Upper bound of a node's content that a client's request may make. ZooKeeper takes 1 MiB in a
+request; it ends the connection for a larger one.
+"""
 
 
 class MalformedZnode(ValueError):

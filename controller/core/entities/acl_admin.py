@@ -7,8 +7,6 @@ names the pattern several times. `wire/rules/acls.py` has the rules that need no
 
 from __future__ import annotations
 
-from typing import Final
-
 from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import AclOutcome
@@ -19,9 +17,7 @@ from controller.core.state import facts
 from wire.rules.access_digests import ACLS
 from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern, refusal_of_acl
 from wire.znodes.acl_znodes import encode_acls
-
-NODE_BYTES_MAX: Final = 500_000
-"""ZooKeeper takes 1 MiB in a request."""
+from wire.znodes.documents import NODE_BYTES_MAX
 
 _Acls = dict[ResourcePattern, frozenset[AccessEntry]]
 

@@ -18,6 +18,8 @@ from wire.rules.links import SiteRole, is_stand_in, role_of
 from wire.rules.topic_config_kinds import InvalidTopicConfig
 from wire.rules.topic_configs import check_overrides
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
+from wire.znodes.config_znodes import encode_topic_config
+from wire.znodes.documents import NODE_BYTES_MAX
 
 TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -121,11 +123,15 @@ def _violation(message: str) -> Refusal:
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
-    """Refuse unknown names and values that are not accepted."""
+    """Refuse unknown names, values that are not accepted, and more text than a node holds."""
     try:
         check_overrides(configs)
     except InvalidTopicConfig as error:
         return Refusal(ErrorCode.invalid_config, str(error))
+    size = len(encode_topic_config(configs))
+    if size > NODE_BYTES_MAX:
+        message = f"The configs would take {size} bytes; ZooKeeper keeps at most {NODE_BYTES_MAX}."
+        return Refusal(ErrorCode.invalid_config, message)
     return None
 
 

@@ -317,3 +317,18 @@ def test_producer_id_blocks_follow_each_other_within_the_range() -> None:
     used_up = ProducerIdBlock(broker_id=1, first_producer_id=0, last_producer_id=(1 << 41) - 500)
     with pytest.raises(ProducerIdsExhausted):
         next_block(used_up, broker_id=1, range_start=1 << 40, range_size=1 << 40)
+
+
+def test_configs_that_zookeeper_could_not_keep_are_refused() -> None:
+    """A request that ZooKeeper does not take ends the connection, and the controller's tenure."""
+    model = SiteModel()
+    model.alive(1)
+    model.take_over()
+    listed = ",".join(f"{index}:1" for index in range(150_000))
+    too_long = {"leader.replication.throttled.replicas": listed}
+    created = model.give(ask.CreateTopics(topics=(topic_request("wide", configs=too_long), topic_request("orders"))))
+    assert [outcome.error for outcome in created.reply] == [ErrorCode.invalid_config, ErrorCode.none]
+    change = ask.ConfigChange(name="orders", set_configs=too_long)
+    altered = model.give(ask.AlterTopicConfigs(changes=(change,)))
+    assert [outcome.error for outcome in altered.reply] == [ErrorCode.invalid_config]
+    assert model.cluster.topics["orders"].configs == {}

@@ -259,7 +259,14 @@ class DrillRun:
             if self._view is not None:
                 self._view(self._glance(stage))
 
+        def end(watched: asyncio.Task[None]) -> None:
+            if not watched.cancelled():
+                # Nothing would look at the stop conditions any more.
+                self._stopped_because = "the lag is not watched any more"
+                stop.set()
+
         watching = asyncio.create_task(stage.probe.follow(take), name="lag")
+        watching.add_done_callback(end)
         try:
             yield
         finally:

@@ -21,6 +21,7 @@ from dr.drill.drill_results import FAILED, STOPPED, DrillResult
 from dr.drill.environment import Environment
 from dr.drill.execution import DrillRun
 from dr.drill.faults import ProcessFaults
+from dr.drill.lag import LagProbe
 from dr.drill.plan.drill_plan import parse_plan
 from dr.drill.plan_checks import refuse_what_cannot_be
 from dr.drill.steps.serving import Serving
@@ -206,3 +207,16 @@ async def test_a_run_that_is_cancelled_while_it_restores_ends_when_all_is_put_ri
     with pytest.raises(asyncio.CancelledError):
         await running
     assert restored == [True, False]
+
+
+async def test_a_drill_whose_lag_is_not_watched_any_more_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(LagProbe, "follow", broken)
+    run = run_of(tmp_path, {"hold": {"duration": "60m"}}, "heal")
+    with pytest.raises(OperationalFailure, match="Broken pipe"):
+        await asyncio.wait_for(outcome_of(run), 60)
+    assert [step.outcome for step in run._result.steps] == ["stopped", "skipped"]

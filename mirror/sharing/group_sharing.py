@@ -16,6 +16,7 @@ from typing import Any
 
 from clients.consumer.membership import GroupMember, GroupOptions
 from mirror.link.core.slots import Strategy, decode_slots, encode_slots, share_slots
+from mirror.link.ports import Unreachable
 from mirror.sharing.core.peers import Daemon, DaemonShare, decode_daemon, encode_daemon, parse_daemon
 from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
@@ -79,7 +80,7 @@ class GroupSharing:
         while True:
             try:
                 await self._be_a_member()
-            except KafkaClientError as error:
+            except (KafkaClientError, Unreachable) as error:
                 self.ownership.problem = f"group {self._group} at the target: {error}"
                 if str(error) != logged:
                     logged = str(error)

@@ -23,6 +23,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from mirror.link.core.slots import Strategy, share_slots
+from mirror.link.ports import Unreachable
 from mirror.sharing.core.peers import DaemonShare, encode_daemon, parse_daemon
 from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
@@ -78,9 +79,11 @@ class ZooKeeperSharing:
         while True:
             try:
                 await self._be_a_member()
-            except (KazooException, OperationalFailure, SessionEnded) as error:
+            except (KazooException, OperationalFailure, SessionEnded, Unreachable) as error:
                 reason = str(error) or type(error).__name__
-                self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
+                # what other daemons have written is read at the target
+                where = "the target" if isinstance(error, Unreachable) else f"ZooKeeper {self._connect}"
+                self.ownership.problem = f"{where}: {reason}"
                 if reason != logged:
                     logged = reason
                     _log.warning("currently not a member of the link", reason=reason, path=self._root)

@@ -3,7 +3,8 @@
 Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones.
 A new leader that does not know the former one's high watermark yet answers OFFSET_NOT_AVAILABLE
 instead of a lower offset (KIP-207). Only leaders answer. Replica id -2 may ask any role, and gets
-the end of the records that all in-sync replicas have. Versions: 1 to 11. Not done: earliest and
+the end of the records that all in-sync replicas have. A time below zero without a meaning in the
+request's version gets UNSUPPORTED_VERSION. Versions: 1 to 11. Not done: earliest and
 latest tiered offsets (this broker has no tiered storage): the response is -1 without an error.
 """
 
@@ -32,6 +33,15 @@ OFFSET_NOT_AVAILABLE_FROM: Final = 5
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+_KNOWN_FROM: Final = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version from which each time below zero has its meaning."""
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -67,6 +77,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any) -> Any:
     error, found = ErrorCode.none, _Found()
     try:
+        _check_known(int(partition.timestamp), build.version)
         hosted = doors.replicas.get(image, topic, partition.partition_index)
         hosted.check_readable(request.replica_id)
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
@@ -95,6 +106,14 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def _check_known(timestamp_ms: int, version: int) -> None:
+    """PartitionFailure for a time below zero that has no meaning in this version: as a time it
+    would find the first record.
+    """
+    if timestamp_ms < 0 and version < _KNOWN_FROM.get(timestamp_ms, version + 1):
+        raise PartitionFailure(ErrorCode.unsupported_version)
 
 
 def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> bool:

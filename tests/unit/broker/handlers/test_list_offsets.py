@@ -1,5 +1,5 @@
-"""A new leader's answers to ListOffsets before it knows the high watermark that the former one had
-reported to clients.
+"""Answers to ListOffsets: of a new leader before it knows the high watermark that the former one
+had reported to clients, and to times that have no meaning.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Log(SimpleNamespace):
         return 1
 
     def offset_for_timestamp(self, _: int) -> None:
+        return None
+
+    def offset_of_max_timestamp(self) -> None:
         return None
 
 
@@ -71,3 +74,14 @@ def test_the_end_comes_with_the_epoch_of_the_record_before_it() -> None:
     """
     assert answer(LATEST, followers_have=7, replica_id=-2).leader_epoch == 1
     assert answer(LATEST, followers_have=10).leader_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "known_from"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12), (-(2**63), 12)]
+)
+def test_a_time_below_zero_without_a_meaning_finds_no_record(timestamp_ms: int, known_from: int) -> None:
+    for version in range(1, 12):
+        found = answer(timestamp_ms, followers_have=10, version=version)
+        is_known = version >= known_from
+        assert (found.error_code is ErrorCode.unsupported_version) is not is_known
+        assert is_known or found.offset == -1

@@ -231,6 +231,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             quarantine=quarantine_use(self._replicas.cuts, node_id=self._node_id, now_ms=self._clock.now_ms()),
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
+            link_phases={name: link.phase for name, link in image.links.items()},
         )
 
     def _cuts(self, image: ClusterImage, link: str) -> Iterable[pb.TruncatedLog]:
@@ -249,6 +250,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             ],
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
+            link_phases={name: link.phase for name, link in image.links.items()},
             has_leaders=request.HasField("awaited") and has_leaders_above_floor(image, request.awaited),
         )
 

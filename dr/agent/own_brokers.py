@@ -292,6 +292,17 @@ class OwnBrokers:
         return [*answers, *unasked]
 
 
+def is_unfenced(answer: BrokerAnswer, record: LinkRecord) -> bool:
+    """True if the broker has the epoch of the fenced record in force, but not its fence. Its logs
+    need not show that: it may only coordinate groups, which still commit offsets there.
+    """
+    reply = answer.reply
+    if reply is None or record.phase != LinkPhase.FENCED or reply.link_epochs.get(record.name) != record.epoch:
+        return False
+    # a broker of an earlier release does not report the phase
+    return reply.link_phases.get(record.name, LinkPhase.FENCED) != LinkPhase.FENCED
+
+
 def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
     """The reason why the broker does not enforce the record; empty when it does."""
     if answer.reply is None:
@@ -302,6 +313,8 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
     revision = answer.reply.link_revisions.get(record.name, 0)
     if epoch == record.epoch and revision < record.revision:
         return f"broker {answer.node_id}: has revision {revision} of the link in force, not {record.revision}"
+    if is_unfenced(answer, record):
+        return f"broker {answer.node_id}: has not applied the fence"
     if record.phase == LinkPhase.FENCED:
         open_ones = [f"{item.topic}-{item.partition}" for item in answer.reply.partitions if item.is_writable]
         if epoch == record.epoch and open_ones:

@@ -189,6 +189,7 @@ class LinkObserver:
             seen_at_ms=self._clock.now_ms(),
             record=description.record,
             enforced_epochs=dict(description.enforced_epochs),
+            unfenced_brokers=tuple(description.unfenced),
             partitions=partitions,
             leaderless=self._leaderless(client.name, view, description.record, partitions),
             cuts=truncations_of(client.name, description.cuts),

@@ -506,7 +506,7 @@ class PartitionColumns(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ..., partition_count: _Optional[int] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged", "columns")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged", "columns", "link_phases")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -515,6 +515,13 @@ class DescribePartitionsReply(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class LinkRevisionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LinkPhasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +538,7 @@ class DescribePartitionsReply(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     IS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    LINK_PHASES_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
@@ -541,4 +549,5 @@ class DescribePartitionsReply(_message.Message):
     version: int
     is_unchanged: bool
     columns: PartitionColumns
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., version: _Optional[int] = ..., is_unchanged: _Optional[bool] = ..., columns: _Optional[_Union[PartitionColumns, _Mapping]] = ...) -> None: ...
+    link_phases: _containers.ScalarMap[str, int]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ..., version: _Optional[int] = ..., is_unchanged: _Optional[bool] = ..., columns: _Optional[_Union[PartitionColumns, _Mapping]] = ..., link_phases: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -306,7 +306,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., is_brief: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines", "log_versions", "are_logs_unchanged", "columns")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines", "log_versions", "are_logs_unchanged", "columns", "unfenced")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +335,7 @@ class DescribeLinkReply(_message.Message):
     LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     ARE_LOGS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    UNFENCED_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -349,7 +350,8 @@ class DescribeLinkReply(_message.Message):
     log_versions: _containers.ScalarMap[int, int]
     are_logs_unchanged: bool
     columns: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionColumns]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ..., quarantines: _Optional[_Iterable[_Union[_broker_pb2.QuarantineUse, _Mapping]]] = ..., log_versions: _Optional[_Mapping[int, int]] = ..., are_logs_unchanged: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[_broker_pb2.PartitionColumns, _Mapping]]] = ...) -> None: ...
+    unfenced: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ..., quarantines: _Optional[_Iterable[_Union[_broker_pb2.QuarantineUse, _Mapping]]] = ..., log_versions: _Optional[_Mapping[int, int]] = ..., are_logs_unchanged: _Optional[bool] = ..., columns: _Optional[_Iterable[_Union[_broker_pb2.PartitionColumns, _Mapping]]] = ..., unfenced: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LinkProtection(_message.Message):
     __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")

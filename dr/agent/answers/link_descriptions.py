@@ -13,7 +13,7 @@ from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Ref
 from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.site_view import ViewedTopics, brief_view, shown_topics, unknown_link, viewed_topics, whole_view
 from dr.agent.link_survey import survey_topics
-from dr.agent.own_brokers import BrokerAnswer, are_unchanged
+from dr.agent.own_brokers import BrokerAnswer, are_unchanged, is_unfenced
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import group_warnings, record_problems
 from dr.sites.core.unprotected_topics import UnprotectedTopic, unprotected_topics
@@ -152,6 +152,7 @@ class LinkDescriptions(Answers):
                 else answer.reply.link_epochs.get(stored.name, NOT_ASKED)
                 for answer in answers
             },
+            unfenced=[answer.node_id for answer in answers if is_unfenced(answer, stored)],
             unprotected=[
                 site.UnprotectedTopic(topic=topic.topic, partitions=topic.partitions, reason=topic.reason)
                 for topic in (() if request.is_brief else self._unprotected(stored))

@@ -122,6 +122,8 @@ class SiteEvidence(Struct, frozen=True, kw_only=True):
     seen_at_ms: int
     record: LinkRecord
     enforced_epochs: Mapping[int, int] = field(default_factory=dict)
+    unfenced_brokers: tuple[int, ...] = ()
+    """Brokers that have not applied the stored fence, although they have its epoch."""
     partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
     leaderless: frozenset[TopicPartition] = frozenset()
     cuts: tuple[ReplicaTruncation, ...] = ()
@@ -206,7 +208,7 @@ class SiteEvidence(Struct, frozen=True, kw_only=True):
         write.
         """
         is_stored = self.record.phase == LinkPhase.FENCED
-        return is_stored and not self.lagging_brokers and not self.has_writable
+        return is_stored and not (self.lagging_brokers or self.unfenced_brokers or self.has_writable)
 
     @property
     def has_writable(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dr.agent.own_brokers import Enforcement, OwnBrokers, are_unchanged
+from dr.agent.own_brokers import BrokerAnswer, Enforcement, OwnBrokers, are_unchanged, is_unfenced, not_enforcing
 from runtime.clock import SystemClock
 from wire.control.broker_pb2 import DescribePartitionsReply, DescribePartitionsRequest, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
@@ -101,3 +101,25 @@ async def test_partitions_are_left_out_only_if_the_logs_of_exactly_the_known_bro
     assert sorted(found) == described
     assert are_unchanged(answers, known) is not bool(described)
     assert {one.node_id: one.reply.version for one in answers if one.reply is not None} == channels.versions
+
+
+@pytest.mark.parametrize(
+    ("phases", "problem"),
+    [
+        pytest.param({"a-b": LinkPhase.MIRRORING}, "broker 1: has not applied the fence", id="not applied"),
+        pytest.param({"a-b": LinkPhase.FENCED}, "", id="applied"),
+        pytest.param({}, "", id="a broker of an earlier release does not report the phase"),
+    ],
+)
+def test_a_broker_without_partitions_shows_by_the_phase_whether_it_has_the_fence(
+    phases: dict[str, int], problem: str
+) -> None:
+    reply = DescribePartitionsReply(node_id=1, link_epochs={"a-b": RECORD.epoch}, link_phases=phases)
+    answer = BrokerAnswer(node_id=1, reply=reply)
+    assert not_enforcing(answer, RECORD) == problem
+    assert is_unfenced(answer, RECORD) is bool(problem)
+
+
+def test_a_broker_of_a_later_epoch_lacks_no_fence() -> None:
+    reply = DescribePartitionsReply(link_epochs={"a-b": RECORD.epoch + 1}, link_phases={"a-b": LinkPhase.MIRRORING})
+    assert not is_unfenced(BrokerAnswer(node_id=1, reply=reply), RECORD)

@@ -79,6 +79,10 @@ class ModelSite:
     accounts: dict[int, LossAccount] = field(default_factory=dict)
     is_up: bool = True
     may_be_fenced: bool = True
+    unfenced_brokers: tuple[int, ...] = ()
+    """Brokers that lead nothing and have not applied a stored fence; a run that stores it waits for
+    them.
+    """
     acknowledged: list[tuple[TopicPartition, int, str, int]] = field(default_factory=list)
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
@@ -144,6 +148,7 @@ class ModelSite:
             seen_at_ms=now_ms,
             record=LinkRecord.FromString(self.record.SerializeToString()),
             enforced_epochs={1: self.record.epoch},
+            unfenced_brokers=self.unfenced_brokers,
             partitions=_in_columns_mostly(
                 {
                     key: PartitionPosition(
@@ -343,6 +348,8 @@ class Operator:
             return StepEnded(step=step, reason=reason, problem=f"{site.name} does not answer")
         if step is Step.FENCE and not site.may_be_fenced:
             return StepEnded(step=step, reason=reason, problem="broker 1 does not enforce it")
+        if step is Step.FENCE:
+            site.unfenced_brokers = ()
         return StepEnded(step=step, reason=reason, stored=site.adopt(record))
 
     def _account(self, target: ModelSite, record: LinkRecord) -> None:

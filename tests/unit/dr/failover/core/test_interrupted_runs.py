@@ -10,7 +10,7 @@ import pytest
 
 from dr.failover.core.steps import FailoverPolicy, Step
 from dr.sites.core.fencing import fenced
-from tests.unit.dr.core.link_model import KEY, Operator
+from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 from tests.unit.dr.failover.core.failover_links import assert_promoted, link_with_records
 
 
@@ -209,3 +209,18 @@ def test_f_c_no_client_writes_while_the_account_is_not_stored() -> None:
     link.b.problems.clear()
     assert Operator(link).run().step is Step.DONE
     assert_promoted(link)
+
+
+def test_f_f_a_coordinator_that_has_not_applied_the_fence_of_a_run_that_died_is_waited_for() -> None:
+    """It leads no partition that would show the missing fence, and still commits offsets."""
+    link = ModelLink()
+    assert link.a.write("v0")
+    link.mirror()
+    link.a.adopt(fenced(link.a.record, now_ms=link.now_ms))
+    link.a.unfenced_brokers = (2,)
+    operator = Operator(link)
+    steps = list(operator.steps())
+    assert operator.outcome is not None
+    assert operator.outcome.step is Step.DONE
+    assert steps.index(Step.FENCE) < steps.index(Step.RAISE)
+    assert link.b.accounts[2].loses_nothing

@@ -2,6 +2,8 @@
 mode, it then fails over, or only reports that it would. One agent of the site watches: the one of
 the live broker with the lowest node id. `core/failover_gates.py` decides; the failover itself is
 the one that `antipode failover` carries out.
+
+The same agent continues a failover of that kind whose process has died after the raise.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates, failover_times_ms
+from dr.agent.core.interrupted_runs import InterruptedRuns
 from dr.agent.core.silences import Silences
+from dr.agent.core.watched_link import SETTLE_MS, FailoverCounts, WatchedLink, look_pause_ms
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
@@ -23,9 +26,11 @@ from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport
+from dr.failover.run_drivers import SILENT_AFTER_MS
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import SiteEvidence
-from dr.sites.core.log_columns import LogEnds, safe_ends
+from dr.sites.core.fencing import FIRST_EPOCH
+from dr.sites.core.log_columns import LogEnds
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
@@ -37,61 +42,15 @@ from wire.protocol.ids import UNKNOWN
 from wire.rules.links import FailoverMode, failover_mode, other_site
 from wire.znodes.documents import MalformedZnode
 
-LOOKS_PER_LEASE: Final = 8
 IDLE_INTERVAL_S: Final = 1.0
-INTERVAL_MS_MIN: Final = 200
 ASK_TIMEOUT_MS: Final = 3_000
 ASK_OF_COPY_MS: Final = 2_000
 FIRST_COPY: Final = "the first copy is not known to be complete yet"
-SETTLE_MS: Final = 100
-"""Time (ms) in which no batch may arrive from a lost site before the epoch is raised. The site's
-mirror has received nothing for a whole lease. The watch measures it while the site is silent, so
-that the failover need not wait for it.
-"""
 AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
 RUNS_MAX: Final = 10
 FINISH_PAUSE_S: Final = 2.0
 """Runs that finish a raised epoch, and the pause (s) between them."""
-
-
-class _Watched(Struct):
-    """One link during one epoch."""
-
-    epoch: int
-    watch: LossWatch
-    verdict: str = ""
-    is_waiting: bool = False
-    """True if the active site is lost and a person has to act."""
-    try_again_at_ms: float = 0.0
-    is_copy_complete: bool = False
-    ask_of_copy_at_ms: float = 0.0
-    ends: LogEnds = field(default_factory=dict)
-    """The ends of the logs here while the active site is silent."""
-    ends_since_ms: float = 0.0
-
-    def note_ends(self, evidence: SiteEvidence, now_ms: float) -> None:
-        """Note the ends of the logs here."""
-        ends = safe_ends(evidence.partitions)
-        if ends != self.ends:
-            self.ends, self.ends_since_ms = ends, now_ms
-
-    def settled_ends(self, now_ms: float) -> LogEnds | None:
-        """The ends of the logs here, if they have not grown for SETTLE_MS."""
-        return self.ends if self.ends and now_ms - self.ends_since_ms >= SETTLE_MS else None
-
-
-class FailoverCounts(Struct):
-    """The counts of one link since the process started."""
-
-    observed: int = 0
-    done: int = 0
-    refused: int = 0
-
-
-def _pause_ms(lease_ms: int) -> int:
-    """The pause (ms) between two looks at a link with this lease."""
-    return max(lease_ms // LOOKS_PER_LEASE, INTERVAL_MS_MIN)
 
 
 class FailoverWatch:
@@ -118,11 +77,14 @@ class FailoverWatch:
         self._channels = channels
         self._own_address = own_address
         self._clock = clock
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, WatchedLink] = {}
         self._counts: dict[str, FailoverCounts] = {}
         self._silences: dict[str, Silences] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._observers: dict[str, tuple[LinkRecord, LinkObserver]] = {}
+        self._interrupted = InterruptedRuns(SILENT_AFTER_MS)
+        self._opened: dict[str, int] = {}
+        """By link, the last epoch that is known to be open for this site."""
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -184,13 +146,15 @@ class FailoverWatch:
                 if (known := self._watched.get(one.name)) is not None and known.epoch == one.epoch
                 # A new epoch begins a new count: earlier silence has no information about the site
                 # that is active now.
-                else _Watched(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
+                else WatchedLink(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
                 for one in ours
             }
             self._observers = {name: one for name, one in self._observers.items() if name in self._watched}
-            await asyncio.gather(*(self._look(record) for record in ours))
+            await asyncio.gather(
+                *(self._look(record) for record in ours), *(self._look_at_raised(record) for record in self._raised())
+            )
             shortest_ms = min((record.lease_ms for record in ours), default=0)
-            pause_s = _pause_ms(shortest_ms) / 1000 if shortest_ms else IDLE_INTERVAL_S
+            pause_s = look_pause_ms(shortest_ms) / 1000 if shortest_ms else IDLE_INTERVAL_S
             await asyncio.sleep(pause_s)
 
     def _links(self) -> list[LinkRecord]:
@@ -207,6 +171,35 @@ class FailoverWatch:
             and failover_mode(one) is not FailoverMode.MANUAL
         ]
 
+    def _raised(self) -> list[LinkRecord]:
+        """The links under which a failover by itself may have made this site active."""
+        facts = self._cache.facts
+        if not facts.has_lowest_node_id(self._own_address):
+            return []
+        return [
+            one
+            for one in facts.links.values()
+            if one.active_site == self._site
+            and one.lease_ms
+            and one.epoch > FIRST_EPOCH
+            and one.phase == LinkPhase.MIRRORING
+            and failover_mode(one) is FailoverMode.AUTOMATIC
+            and self._opened.get(one.name) != one.epoch
+        ]
+
+    async def _look_at_raised(self, record: LinkRecord) -> None:
+        """Continue a failover of this site's agents whose process has died after the raise."""
+        try:
+            self._opened[record.name] = await self._store.opened(record.name)
+            if self._opened[record.name] == record.epoch:
+                return
+            runs = await self._store.runs(record.name)
+            if self._interrupted.is_due(record, runs, now_ms=self._clock.monotonic_ms()):
+                self._state_change.warning("continuing a failover", link=record.name, epoch=record.epoch)
+                await self._carry_out_unasked(record)
+        except (*DISCONNECTED, MalformedZnode, OperationalFailure):
+            return  # asked again
+
     async def _look(self, record: LinkRecord) -> None:
         watched = self._watched[record.name]
         try:
@@ -214,7 +207,7 @@ class FailoverWatch:
         except (*DISCONNECTED, MalformedZnode, OperationalFailure, ValueError) as error:
             watched.verdict = f"nothing is known of {record.active_site}: {error}"
 
-    async def _judge(self, record: LinkRecord, watched: _Watched) -> None:
+    async def _judge(self, record: LinkRecord, watched: WatchedLink) -> None:
         views = await self._views(record)
         now_ms = self._clock.monotonic_ms()
         loss = watched.watch.observe(record, views, now_ms=now_ms)
@@ -262,7 +255,7 @@ class FailoverWatch:
     async def _is_copy_complete(self, record: LinkRecord) -> bool:
         return await self._store.complete(record.name) == record.epoch
 
-    async def _look_at_copy(self, record: LinkRecord, watched: _Watched, *, is_answering: bool) -> None:
+    async def _look_at_copy(self, record: LinkRecord, watched: WatchedLink, *, is_answering: bool) -> None:
         """Store, once for each epoch, that the active site reports this standby's protection."""
         watched.is_copy_complete = await self._is_copy_complete(record)
         now_ms = self._clock.monotonic_ms()
@@ -279,7 +272,7 @@ class FailoverWatch:
             await self._store.store_complete(record.name, record.epoch)
             watched.is_copy_complete = True
 
-    def _report(self, record: LinkRecord, watched: _Watched, verdict: str) -> None:
+    def _report(self, record: LinkRecord, watched: WatchedLink, verdict: str) -> None:
         if not watched.is_waiting:
             self._state_change.error("the active site is lost", link=record.name, epoch=record.epoch, verdict=verdict)
         watched.verdict, watched.is_waiting = verdict, True
@@ -333,16 +326,19 @@ class FailoverWatch:
             self._observers[record.name] = known
         return known[1]
 
-    async def _fail_over(self, record: LinkRecord, watched: _Watched, reason: str) -> None:
+    async def _fail_over(self, record: LinkRecord, watched: WatchedLink, reason: str) -> None:
         watched.verdict = f"{reason}: {self._site} fails over"
         self._state_change.error(
             "the active site is lost: failing over", link=record.name, epoch=record.epoch, reason=reason
         )
+        report = await self._carry_out_unasked(record, watched.settled_ends(self._clock.monotonic_ms()))
+        if not report.is_done:
+            watched.try_again_at_ms = self._clock.monotonic_ms() + AGAIN_MS
+            self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
+
+    async def _carry_out_unasked(self, record: LinkRecord, settled_ends: LogEnds | None = None) -> FailoverReport:
         report = await self._carry_out(
-            record,
-            asked_by=f"the agents of {self._site}",
-            needs_lost_source=True,
-            settled_ends=watched.settled_ends(self._clock.monotonic_ms()),
+            record, asked_by=f"the agents of {self._site}", needs_lost_source=True, settled_ends=settled_ends
         )
         counts = self._count(record.name)
         if report.is_done:
@@ -350,10 +346,9 @@ class FailoverWatch:
             self._state_change.warning(
                 "failed over", link=record.name, epoch=report.epoch, duration_ms=report.duration_ms
             )
-            return
-        counts.refused += 1
-        watched.try_again_at_ms = self._clock.monotonic_ms() + AGAIN_MS
-        self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
+        else:
+            counts.refused += 1
+        return report
 
     async def _carry_out(
         self,
@@ -376,7 +371,7 @@ class FailoverWatch:
             policy = replace(policy, settle_ms=SETTLE_MS)
             # No view has reached the site for a whole lease, so the run does not wait for it as
             # long as a person's run does: the promotion would take longer by that time.
-            source = self._other_client(record, ask_timeout_ms=_pause_ms(record.lease_ms))
+            source = self._other_client(record, ask_timeout_ms=look_pause_ms(record.lease_ms))
         # A request of an application and an automatic failover may come together.
         async with self._turns.setdefault(record.name, asyncio.Lock()):
             for _ in range(RUNS_MAX):
@@ -393,7 +388,8 @@ class FailoverWatch:
                     )
                     report = await run.run()
                 # From the raise on no agent watches the link: nothing else would finish the run.
-                if report.is_done or report.epoch == record.epoch:
+                is_raised = self._site == record.active_site or report.epoch != record.epoch
+                if report.is_done or not is_raised:
                     break
                 await asyncio.sleep(FINISH_PAUSE_S)
             return report

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dr.agent.core.silences import Silences
-from dr.agent.failover_watch import FailoverCounts
+from dr.agent.core.watched_link import FailoverCounts
 from dr.proof.core.verification import LinkVerification
 from dr.sites.core.lease_sentences import FROM_STANDBY
 from wire.control.site_pb2 import LinkLease, LinkRehearsal

@@ -24,7 +24,7 @@ from clients.producer.producer_metrics import ProducerMetrics
 from clients.producer.producer_options import ProducerCounts
 from controller.metrics import ControllerMetrics
 from dr.agent.core.silences import Silences
-from dr.agent.failover_watch import FailoverCounts
+from dr.agent.core.watched_link import FailoverCounts
 from dr.agent.metrics import SiteAgentMetrics
 from dr.proof.core.verification import LinkVerification
 from mirror.admin.metrics import MirrorMetrics

@@ -120,8 +120,17 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
 def failover_times_ms(evidence: SiteEvidence) -> list[int]:
     """When the link failed over (Unix ms), without planned moves: those say nothing about a site
     that is lost again and again.
+
+    The last failover counts by the link's record while its account is not here, because the
+    promoted site may be lost before the account is copied. A planned move counts until then, too,
+    and so does a failed truncation that handed the writes back: that epoch has no account.
     """
-    return [promotion.accounted_at_ms for promotion in evidence.promotions if not promotion.is_planned]
+    times = [promotion.accounted_at_ms for promotion in evidence.promotions if not promotion.is_planned]
+    record = evidence.record
+    # an epoch that gave writes back has no account: it continues in the band of its last promotion
+    accounted_floors = {0, *(promotion.leader_epoch_floor for promotion in evidence.promotions)}
+    is_accounted = record.epoch in evidence.accounted_epochs or record.leader_epoch_floor in accounted_floors
+    return times if is_accounted else [*times, record.updated_at_ms]
 
 
 def closed_gates(

@@ -171,6 +171,31 @@ def test_g_d_planned_moves_do_not_count() -> None:
     assert gates(found, failovers=tuple(failover_times_ms(found))) == []
 
 
+def test_g_d_a_failover_counts_before_its_account_is_here() -> None:
+    """The promoted site may be lost before its account is copied."""
+    raised = LinkRecord()
+    raised.CopyFrom(RECORD)
+    raised.leader_epoch_floor, raised.updated_at_ms = 32, NOW_MS - 1
+    former = Promotion(epoch=2, to_site="b", leader_epoch_floor=16, kept_below={}, accounted_at_ms=NOW_MS - 3)
+    found = replace(evidence({KEY: COPY}, promotions=(former,)), record=raised)
+    assert failover_times_ms(found) == [NOW_MS - 3, NOW_MS - 1]
+    copied = replace(former, epoch=3, to_site="a", leader_epoch_floor=32, accounted_at_ms=NOW_MS - 1)
+    assert failover_times_ms(replace(found, promotions=(former, copied))) == [NOW_MS - 3, NOW_MS - 1]
+    moved = replace(copied, is_planned=True)
+    assert failover_times_ms(replace(found, promotions=(former, moved))) == [NOW_MS - 3]
+
+
+def test_g_d_an_epoch_that_gave_writes_back_does_not_count() -> None:
+    given_back = LinkRecord()
+    given_back.CopyFrom(RECORD)
+    given_back.leader_epoch_floor, given_back.updated_at_ms = 16, NOW_MS - 1
+    former = Promotion(epoch=2, to_site="a", leader_epoch_floor=16, kept_below={}, accounted_at_ms=NOW_MS - 3)
+    found = replace(evidence({KEY: COPY}), record=given_back)
+    assert failover_times_ms(replace(found, promotions=(former,))) == [NOW_MS - 3]
+    never_promoted = replace(found, record=RECORD)
+    assert failover_times_ms(never_promoted) == []
+
+
 def test_g_e_a_sync_link_waits_for_a_person_while_its_active_site_was_out_of_sync() -> None:
     found = evidence({KEY: COPY})
     sync = LinkRecord()

@@ -182,12 +182,20 @@ class SiteActions(Struct, kw_only=True):
         passive site until then.
         """
         assert self.source is not None
+        # Another run may have finished the truncation since the last look: clients may write at the
+        # target then.
+        accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
+        if any(account.epoch == record.epoch - 1 for account in accounts):
+            return None, f"another run has stored the account of epoch {record.epoch - 1}"
         stored, problem = await self._store(self.source, record)
         if stored == record:
-            # The target's answer does not matter, because the target also reads the record from its
-            # peer.
-            await self._store(self.target, record)
-            problem = await self._confirm(self.source, record)
+            # The same run may confirm the target now. So the source takes no writes before the
+            # target has the record.
+            target_stored, problem = await self._store(self.target, record)
+            if target_stored == record:
+                return stored, await self._confirm(self.source, record)
+            why = problem or "it has another one"
+            problem = f"{self.target.name} does not have the record ({why}): fail over to {self.source.name}"
         return stored, problem
 
     async def _confirm(self, client: SiteClient, record: LinkRecord) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from dr.failover.core.steps import ABORTED, FailoverPolicy, Step
-from dr.sites.core.fencing import given_back
+from dr.sites.core.fencing import given_back, raised
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 
 SINCE_MS = 700
@@ -151,3 +151,18 @@ def test_no_epoch_is_raised_in_which_a_log_without_a_leader_would_keep_its_recor
     link.b.leaderless.clear()
     assert Operator(link, policy=TO_TIME).run().step is Step.DONE
     assert len(link.b.partitions[KEY].log) == KEPT
+
+
+def test_a_failover_to_the_old_site_opens_it_when_the_promoted_one_fell_silent_during_a_hand_back() -> None:
+    link = link_to_undo()
+    link.truncation_problem = "the quarantine is full"
+    for step in Operator(link, policy=TO_TIME).steps():
+        if step is Step.HAND_BACK:
+            break
+    link.a.adopt(raised(link.b.record, to_site="a", highest_leader_epoch=0, now_ms=link.now_ms))
+    link.b.is_up = False
+    assert not link.a.write("stopped")
+    assert Operator(link, to_site="a").run().step is Step.DONE
+    assert link.a.write("goes on")
+    link.b.is_up = True
+    assert not link.b.write("deposed")

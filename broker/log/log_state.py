@@ -305,7 +305,7 @@ class LogState:
         if epoch < 0 or latest < 0:
             return None
         # the reader's epoch may be newer: a leader that takes no writes begins no epoch of its own
-        end = self._epochs.end_of(min(epoch, latest), self.log_end_offset)
+        end = self.epoch_end_offset(min(epoch, latest))
         return end if end.epoch < epoch or end.end_offset < offset else None
 
     def epoch_at(self, offset: int) -> int:

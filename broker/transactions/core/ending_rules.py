@@ -42,7 +42,7 @@ def end(known: Transaction | None, command: EndTransaction, now_ms: int, token: 
         if known.state.is_ending:
             return refuse(token, ErrorCode.concurrent_transactions)
         if _is_repeated_end(known, command):
-            return answer(token, _outcome_of_repeated_end(known, command))
+            return _repeat_end(known, command, now_ms, token)
     error = producer_error(known, command)
     # asked in spite of the error: every other request of a carried id's producer is refused
     if known is not None and _is_abort_of_carried(known, command):
@@ -81,6 +81,10 @@ def _abort_carried(known: Transaction, command: EndTransaction, now_ms: int, tok
         return answer(token, ProducerReply(producer_id=command.producer_id, producer_epoch=command.producer_epoch))
     if not known.is_carried:
         return answer(token, ProducerReply(producer_id=known.producer_id, producer_epoch=known.producer_epoch))
+    return _go_on_under_new_id(known, command, now_ms, token)
+
+
+def _go_on_under_new_id(known: Transaction, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
     if command.fresh_producer_id is None:
         return answer(token, ProducerReply(needs_producer_id=True))
     fresh = known.of_new_producer(command.fresh_producer_id, timeout_ms=known.timeout_ms, now_ms=now_ms)
@@ -98,6 +102,14 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
     was_rotated = command.producer_id == known.previous_producer_id and known.producer_epoch == 0
     # The previous producer id had used its last epoch, which ended the transaction.
     return was_rotated and command.producer_epoch == FENCING_EPOCH_MAX - 1
+
+
+def _repeat_end(known: Transaction, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
+    reply = _outcome_of_repeated_end(known, command)
+    # aborted by the coordinator under an epoch that only markers carry
+    if reply.error is ErrorCode.none and reply.producer_epoch == FENCING_EPOCH_MAX:
+        return _go_on_under_new_id(known, command, now_ms, token)
+    return answer(token, reply)
 
 
 def _outcome_of_repeated_end(known: Transaction, command: EndTransaction) -> ProducerReply:

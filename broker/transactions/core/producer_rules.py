@@ -90,7 +90,8 @@ def next_epoch(known: Transaction, command: InitProducer, now_ms: int, token: in
     is_repeated = command.producer_id != NO_PRODUCER_ID and (
         command.producer_id != known.producer_id or command.producer_epoch != known.producer_epoch
     )
-    if is_repeated:
+    # no producer gets the epoch of the markers of a coordinator that aborts
+    if is_repeated and known.producer_epoch < FENCING_EPOCH_MAX:
         last_epoch = known.last_producer_epoch
         return hand_out(known.in_epoch(known.producer_epoch, last_epoch, timeout_ms=timeout_ms, now_ms=now_ms), token)
     if not known.has_used_up_epochs:

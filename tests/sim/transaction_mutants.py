@@ -151,7 +151,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=4,
+        known_seed=10,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -19,8 +19,8 @@ async def main(stop):
     await stop.wait()
     print("in good order", flush=True)
 
-if sys.argv[1:] == ["nohup"]:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# the tests themselves may run under nohup
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1:] == ["nohup"] else signal.SIG_DFL)
 sys.exit(run_daemon(main))
 """
 

@@ -27,8 +27,9 @@ from broker.metadata.metadata_encoding import MetadataCache
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import NO_THROTTLE, builder
 from broker.settings.loading import load_broker_settings
+from tests.support.memory.site_model import link_record
 from wire.control.broker_pb2 import ControlBatch
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.control.cluster_pb2 import PartitionState, TopicInfo
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
 from wire.rules.acls import AccessEntry, Operation, PatternType, Permission, ResourcePattern, ResourceType
@@ -40,16 +41,7 @@ NEW = uuid.uuid4()
 
 def standby(*topics: str, rights: Sequence[tuple[Operation, str]] = ()) -> ClusterImage:
     """Site b's image: a link carries `orders.*` from site a, which alone has `orders.new`."""
-    link = LinkRecord(
-        name="a-b",
-        source_site="a",
-        target_site="b",
-        active_site="a",
-        epoch=1,
-        phase=LinkPhase.MIRRORING,
-        topic_whitelist=["orders.*"],
-        is_routed=True,
-    )
+    link = link_record("a-b", active="a", is_routed=True)
     acls = [
         acls_message(
             ResourcePattern(ResourceType.TOPIC, name, PatternType.LITERAL),

@@ -21,8 +21,8 @@ from broker.network.entities import NO_THROTTLE, builder
 from broker.quotas.client_throttling import Quotas
 from broker.settings.loading import load_broker_settings
 from tests.support.clock import ManualClock
+from tests.support.memory.site_model import link_record
 from wire.control.broker_pb2 import ControlBatch
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
 from wire.rules.client_quotas import CONTROLLER_MUTATION_RATE, USER
@@ -54,16 +54,7 @@ REQUESTS: list[tuple[ModuleType, dict[str, Any]]] = [
 
 def standby() -> ClusterImage:
     """Site b's image: a link carries `orders.*` from site a, which has `orders.old`."""
-    link = LinkRecord(
-        name="a-b",
-        source_site="a",
-        target_site="b",
-        active_site="a",
-        epoch=1,
-        phase=LinkPhase.MIRRORING,
-        topic_whitelist=["orders.*"],
-        is_routed=True,
-    )
+    link = link_record("a-b", active="a", is_routed=True)
     image = apply_batch(ClusterImage(site="b", node_id=1), ControlBatch(is_full=True, links=[link]))
     partitions = {
         index: PartitionImage(index=index, leader=7, leader_epoch=0, partition_epoch=0, replicas=(7,), isr=(7,))

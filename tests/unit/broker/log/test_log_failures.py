@@ -98,14 +98,20 @@ def test_an_abort_on_a_full_disk_is_known_and_the_log_goes_on(tmp_path, is_clean
     assert [entry.producer_id for entry in again.aborted_transactions(0, 9)] == [7]
 
 
+def log_with_an_abort(root):
+    """The disk and the log of a new directory; the log holds one aborted transaction."""
+    root.mkdir()
+    disk = FaultyDisk(str(root))
+    log = open_log(root / "t-0", disk)
+    append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+    append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+    return disk, log
+
+
 def test_a_loss_of_power_after_a_clean_stop_removes_no_abort(tmp_path):
     for seed in range(10):
         root = tmp_path / str(seed)
-        root.mkdir()
-        disk = FaultyDisk(str(root))
-        log = open_log(root / "t-0", disk)
-        append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
-        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+        disk, log = log_with_an_abort(root)
         # what a background flush leaves undone is for the stop
         log.flush_now()
         log.close()
@@ -118,11 +124,7 @@ def test_a_loss_of_power_after_a_clean_stop_removes_no_abort(tmp_path):
 def test_a_loss_of_power_after_a_roll_at_the_recovery_point_removes_no_abort(tmp_path):
     for seed in range(10):
         root = tmp_path / str(seed)
-        root.mkdir()
-        disk = FaultyDisk(str(root))
-        log = open_log(root / "t-0", disk)
-        append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
-        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+        disk, log = log_with_an_abort(root)
         log.flush_now()
         disk.fsync_directory(str(root))
         recovery_point = log.recovery_point

@@ -51,8 +51,8 @@ class Notes:
 
 
 async def test_the_producer_in_use_stays_the_last_note_although_a_daemon_was_killed() -> None:
-    """It had noted its own id after the first one, and not yet the first one again: after
-    compaction the tails at the target would be nobody's.
+    """The daemon had noted its own id after the first one, and not yet the first one again: after
+    compaction no daemon would recognise the tails at the target.
     """
     notes: Any = Notes(producer_record("a", 7), producer_record("a", 8))
     translations = Translations(MagicMock(), notes, clock=ManualClock())

@@ -131,7 +131,7 @@ def test_ends_observed_under_a_removed_fence_are_not_trusted() -> None:
 
 
 def test_f_d_a_fence_whose_answer_was_lost_does_not_outlive_the_refusal() -> None:
-    """The source has stored the fence, and answers nobody from then on."""
+    """The source has stored the fence, and gives no answer from then on."""
     link = link_with_records(written=6, mirrored=6)
     operator = Operator(link, policy=FailoverPolicy(is_old_site_down=False))
     for step in operator.steps():

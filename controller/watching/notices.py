@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from kazoo.exceptions import KazooException
 from msgspec import Struct
 
 from controller.core.commands import Command, DeletionsMarked, TopicConfigsRead
@@ -29,8 +28,8 @@ from controller.stored.acl_store import read_acls
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
 from controller.stored.token_store import read_tokens
+from controller.watching.watches import until_answered
 from runtime.logs import get_logger
-from runtime.retries import jittered_backoff
 from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import DeleteNode
 from wire.znodes.documents import MalformedZnode
@@ -47,10 +46,7 @@ class Reading(Struct, frozen=True):
 
     async def command(self) -> Command | None:
         """Read until ZooKeeper answers."""
-        async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
-            with attempt:
-                return await self.read()
-        raise AssertionError("retrying without a bound ended")
+        return await until_answered(self.read)
 
 
 Tell = Callable[[Reading], Awaitable[None]]

@@ -10,13 +10,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from kazoo.exceptions import KazooException
-
 from controller.core.commands import Command, QuarantineLookedAt
 from controller.core.state.cluster import Cluster
 from controller.stored.cluster_reader import ClusterReader
 from controller.watching.notices import Reading, reading_marks
-from runtime.retries import jittered_backoff
+from controller.watching.watches import until_answered
 
 LOOK_INTERVAL_S: Final = 2.0
 
@@ -28,9 +26,7 @@ async def look_again_and_again(
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
         if cluster().quarantine:
-            async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
-                with attempt:
-                    await _look(reader, tell, cluster)
+            await until_answered(partial(_look, reader, tell, cluster))
 
 
 async def _look(

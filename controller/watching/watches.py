@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from kazoo.exceptions import KazooException
@@ -41,14 +42,15 @@ async def follow(read: Callable[[Watch], Awaitable[Value]], deliver: Callable[[V
     while True:
         changed = asyncio.Event()
         try:
-            await deliver(await _read(read, setter(changed)))
+            await deliver(await until_answered(partial(read, setter(changed))))
         except MalformedZnode as error:
             _log.error("malformed change in ZooKeeper is not applied", problem=str(error))
         await changed.wait()
 
 
-async def _read(read: Callable[[Watch], Awaitable[Value]], watch: Watch) -> Value:
+async def until_answered(read: Callable[[], Awaitable[Value]]) -> Value:
+    """Read again until ZooKeeper answers, or until cancelled: a lost session ends the tenure."""
     async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
         with attempt:
-            return await read(watch)
+            return await read()
     raise AssertionError("retrying without a bound ended")

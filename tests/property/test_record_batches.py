@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire.batches.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
+from wire.batches.record_batch import HEADER_SIZE, Compression, InvalidBatch, iterate_headers, read_header, verify_crc
 from wire.batches.record_walks import read_keys, record_spans
 from wire.batches.records import (
     Record,
@@ -127,6 +127,14 @@ def test_damaged_batches_are_only_ever_invalid(codec: Compression, records: list
             list(decode_records(buffer))
         except InvalidBatch:
             continue
+
+
+def test_a_batch_that_claims_too_many_bytes_is_invalid() -> None:
+    batch = bytearray(encode_batch([Record(key=None, value=bytes(100))], compression=Compression.SNAPPY))
+    # the length at the beginning of a snappy block, as a varint
+    batch[HEADER_SIZE : HEADER_SIZE + 5] = b"\x81\x80\x80\x80\x0c"
+    with pytest.raises(InvalidBatch, match="more than"):
+        list(decode_records(bytes(batch)))
 
 
 @settings(max_examples=200)

@@ -138,7 +138,12 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
     """The records of the batch at `position`. Raises InvalidBatch when they contradict
     the header.
     """
-    yield from decode_body(open_body(buffer, position, header), header, position)
+    try:
+        body = open_body(buffer, position, header)
+    except TooLarge as error:
+        # to a reader a batch that claims too much is damaged like any other
+        raise InvalidBatch(str(error), position) from error
+    yield from decode_body(body, header, position)
 
 
 def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:

@@ -68,7 +68,7 @@ DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 def run_daemon(main: DaemonMain) -> ExitCode:
     """Run `main(stop)` until it returns; SIGTERM, SIGINT and the loss of the terminal (SIGHUP) set
-    `stop`. A second signal ends the process at once.
+    `stop`. A second SIGTERM or SIGINT ends the process at once.
     """
     raise_descriptor_limit()
     sys.setswitchinterval(THREAD_TURN_S)
@@ -94,6 +94,9 @@ async def _with_signals(main: DaemonMain) -> None:
 
     def ask_to_stop(number: signal.Signals) -> None:
         stop.set()
+        if number == signal.SIGHUP:
+            # a shell that loses its terminal sends it, and its end sends it once more
+            return
         # not a handler of the loop, so that a second signal ends a process whose loop hangs
         loop.remove_signal_handler(number)
         signal.signal(number, _end_suddenly)

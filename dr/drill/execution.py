@@ -256,8 +256,7 @@ class DrillRun:
             if not stop.is_set() and (reason := self._stop_condition(stage, sample)):
                 self._stopped_because = f"stop condition: {reason}"
                 stop.set()
-            if self._view is not None:
-                self._view(self._glance(stage))
+            self._show(stage)
 
         def end(watched: asyncio.Task[None]) -> None:
             if not watched.cancelled():
@@ -275,6 +274,16 @@ class DrillRun:
             # A defect in the sampling must not silently switch off the stop conditions.
             if isinstance(outcome, Exception):
                 raise outcome
+
+    def _show(self, stage: DrillStage) -> None:
+        if self._view is None:
+            return
+        try:
+            self._view(self._glance(stage))
+        except OSError:
+            # The terminal is lost. The stop conditions are still looked at, and a signal ends the
+            # drill.
+            self._view = None
 
     def _glance(self, stage: DrillStage) -> Glance:
         return Glance(

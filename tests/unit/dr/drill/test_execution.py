@@ -19,7 +19,7 @@ from dr.drill.core.measures import Measured
 from dr.drill.drill_clients import DrillClients
 from dr.drill.drill_results import FAILED, STOPPED, DrillResult
 from dr.drill.environment import Environment
-from dr.drill.execution import DrillRun
+from dr.drill.execution import DrillRun, Glance, View
 from dr.drill.faults import ProcessFaults
 from dr.drill.lag import LagProbe
 from dr.drill.plan.drill_plan import parse_plan
@@ -41,9 +41,10 @@ def environment_of(tmp_path: Path, **changes: Any) -> Environment:
     return Environment.model_validate({"sites": {"a": site, "b": other}, "links": [link], **changes})
 
 
-def run_of(tmp_path: Path, *steps: object, **fields: object) -> DrillRun:
+def run_of(tmp_path: Path, *steps: object, view: View | None = None, **fields: object) -> DrillRun:
     document = {"name": "n", "link": "a-b", "steps": list(steps), **fields}
-    return DrillRun(parse_plan(document, where="x"), environment_of(tmp_path), directory=tmp_path / "report")
+    plan = parse_plan(document, where="x")
+    return DrillRun(plan, environment_of(tmp_path), directory=tmp_path / "report", view=view)
 
 
 async def outcome_of(run: DrillRun, stop: asyncio.Event | None = None) -> DrillResult:
@@ -220,3 +221,19 @@ async def test_a_drill_whose_lag_is_not_watched_any_more_does_not_go_on(
     with pytest.raises(OperationalFailure, match="Broken pipe"):
         await asyncio.wait_for(outcome_of(run), 60)
     assert [step.outcome for step in run._result.steps] == ["stopped", "skipped"]
+
+
+async def test_a_drill_that_loses_its_terminal_still_writes_its_report(tmp_path: Path) -> None:
+    seen: list[str] = []
+    stop = asyncio.Event()
+
+    def lost(glance: Glance) -> None:
+        seen.append(glance.step)
+        stop.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    run = run_of(tmp_path, {"hold": {"duration": "60m"}}, view=lost)
+    result = await asyncio.wait_for(outcome_of(run, stop), 60)
+    assert seen == ["hold 3600 s"]
+    assert (result.outcome, result.reason) == (STOPPED, "hold 3600 s: stopped from outside")
+    assert (tmp_path / "report" / "report.json").exists()

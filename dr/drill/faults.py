@@ -3,9 +3,10 @@ them.
 
 Network faults use toxiproxy's Python client. This module works around its gaps: it supports only
 one server for each process (the address is a class variable), reports server errors as unrelated
-exceptions or not at all (so each change is looked at afterwards), and cannot change a toxic (so the
-toxic is replaced). Processes are signalled through their pid files. `restore` and `heal` may be
-called at any time, also twice, and continue after a failure.
+exceptions or not at all (so each change is looked at afterwards), cannot change a toxic (so the
+toxic is replaced), and waits for an answer without a limit (so its requests get one). Processes are
+signalled through their pid files. `restore` and `heal` may be called at any time, also twice, and
+continue after a failure.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 
 import requests
 from toxiproxy import Toxiproxy
+from toxiproxy.api import APIConsumer
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 from toxiproxy.proxy import Proxy
 
@@ -28,6 +30,7 @@ from runtime.addresses import parse_host_port
 from runtime.process import OperationalFailure
 
 TOXIPROXY_ATTEMPTS_MAX = 3
+TOXIPROXY_ANSWERS_WITHIN_S = 5.0
 KILLED_WITHIN_MS = 10_000
 ARBITER_KIND = "arbiter"
 REFUSALS = (InvalidToxic, NotFound, ProxyExists)
@@ -37,6 +40,18 @@ STREAMS = {"both": ("downstream", "upstream"), "towards": ("upstream",), "from":
 """
 
 Result = TypeVar("Result")
+
+
+def _with_deadline(request: Callable[..., Result]) -> Callable[..., Result]:
+    def answered(url: str, **arguments: Any) -> Result:
+        return request(url, timeout=TOXIPROXY_ANSWERS_WITHIN_S, **arguments)
+
+    return answered
+
+
+for _verb in ("get", "post", "delete"):
+    # The client library's own callers can give no deadline.
+    setattr(APIConsumer, _verb, staticmethod(_with_deadline(getattr(APIConsumer, _verb))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

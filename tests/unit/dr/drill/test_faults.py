@@ -9,6 +9,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from dr.drill.faults import NetworkFaults, ProcessFaults, Toxic
 from dr.drill.remote_hosts import RemoteChild
 from runtime.process import OperationalFailure
 
+NO_ANSWER_FOR_S = 5.0
+"""The time for which a server that does not answer is silent, so that a caller without a deadline
+ends too."""
+
 
 class PlayedToxiproxy:
     """Proxies x and y; `refusals` has the answers' codes with which it refuses to change them."""
@@ -28,15 +33,19 @@ class PlayedToxiproxy:
         self.enabled = {"x": True, "y": True}
         self.toxics: dict[str, list[dict[str, Any]]] = {"x": [], "y": []}
         self.refusals: dict[str, int] = {}
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         played = self
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self, content: object, status: int = 200) -> None:
+                played.may_answer.wait(NO_ANSWER_FOR_S)
                 payload = json.dumps(content).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(payload)))
-                self.end_headers()
-                self.wfile.write(payload)
+                with suppress(BrokenPipeError):  # the caller did not wait
+                    self.end_headers()
+                    self.wfile.write(payload)
 
             def do_GET(self) -> None:
                 parts = self.path.strip("/").split("/")
@@ -103,6 +112,18 @@ def test_a_fault_that_the_server_refuses_fails(network: NetworkFaults, toxiproxy
         network.add(network.selected(), [Toxic(kind="latency", attributes={"latency": 1})])
     with pytest.raises(OperationalFailure, match="proxy y"):
         network.cut(network.selected(), is_silent=False)
+
+
+def test_a_server_that_does_not_answer_is_not_awaited_for_ever(
+    network: NetworkFaults, toxiproxy: PlayedToxiproxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dr.drill.faults.TOXIPROXY_ANSWERS_WITHIN_S", 0.05)
+    toxiproxy.may_answer.clear()
+    try:
+        with pytest.raises(OperationalFailure, match=r"proxy x.*timed out.*proxy y.*timed out"):
+            network.heal()
+    finally:
+        toxiproxy.may_answer.set()
 
 
 @pytest.mark.parametrize("fault", ["kill", "terminate", "stop"])

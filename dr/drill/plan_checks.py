@@ -4,6 +4,8 @@ or whose result would prove nothing, does no harm.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from dr.drill.environment import Environment
 from dr.drill.faults import NetworkFaults
 from dr.drill.plan.drill_plan import DrillPlan
@@ -53,11 +55,19 @@ def _refuse_what_cannot_be_hit(step: ProcessStep | DiskStep, environment: Enviro
 
 
 def _refuse_what_is_not_judged(plan: DrillPlan) -> None:
-    """Refuse expectations that every run would meet, because no step finds anything."""
+    """Refuse expectations that every run would meet, because no step finds anything, and results
+    that replace each other.
+    """
     of_clients = sorted(plan.expect.model_fields_set - {"sites_equal"})
     if of_clients and not any(isinstance(step, StartLoad) for step in plan.steps):
         raise OperationalFailure(f"expect.{of_clients[0]}: the plan has no start_load step, so nothing is measured")
-    compared = {step.name for step in plan.steps if isinstance(step, Reconcile)}
+    compared = [step.name for step in plan.steps if isinstance(step, Reconcile)]
+    for name, steps in Counter(compared).items():
+        if steps > 1:
+            # Only the last result would be judged and kept.
+            raise OperationalFailure(
+                f"the plan has {steps} reconcile steps named {name!r}: give each a name of its own"
+            )
     for name in plan.expect.sites_equal:
         if name not in compared:
             raise OperationalFailure(f"expect.sites_equal: the plan has no reconcile step named {name!r}")

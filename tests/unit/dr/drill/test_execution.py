@@ -150,6 +150,11 @@ async def test_expectations_without_a_load_are_judged(tmp_path: Path, monkeypatc
         ([{"kill": {"process": "a/bare"}}], {}, "kill a/bare: the environment gives no command for bare"),
         ([{"fill_disk": {"process": "a/far"}}], {}, "host 'nowhere' is not in the environment"),
         (["heal"], {"duplicates_max": 0}, "duplicates_max: the plan has no start_load"),
+        (
+            [{"reconcile": {"name": "end", "quick": True}}, {"reconcile": {"name": "end"}}],
+            {"sites_equal": ["end"]},
+            "2 reconcile steps named 'end': give each a name of its own",
+        ),
         (["heal"], {"sites_equal": ["end"]}, "sites_equal: the plan has no reconcile step named 'end'"),
     ],
 )

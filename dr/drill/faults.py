@@ -186,12 +186,19 @@ class ProcessFaults:
     full: list[EnvironmentProcess] = field(default_factory=list)
 
     def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
-        """Send SIGKILL to all processes at once, then wait until they have ended."""
+        """Send SIGKILL to all processes at once, then wait until they have ended. Raises
+        OperationalFailure for those that still run.
+        """
         for process in processes:
             self._send(process, signal.SIGKILL, [] if may_stay_down else self.ended)
         # The waits come after all signals, so that the processes die together, as at a lost site.
-        for process in processes:
-            self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
+        alive = [
+            process.name
+            for process in processes
+            if not self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
+        ]
+        if alive:
+            raise OperationalFailure(f"{', '.join(alive)} did not end within {KILLED_WITHIN_MS} ms after a kill -9")
 
     def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
         """Send SIGTERM in the reverse order of starting. Returns the names of processes that had to

@@ -85,7 +85,7 @@ class Kill(_AimedStep):
 
 
 class Terminate(_AimedStep):
-    """Stop processes with SIGTERM, cleanly."""
+    """Stop processes with SIGTERM, cleanly; fails if one has to be killed."""
 
     verb: ClassVar[str] = "terminate"
     within: DurationMs = 20_000

@@ -112,9 +112,13 @@ class FaultSteps:
                 await in_thread(self.processes.kill, aimed, may_stay_down=step.may_stay_down)
             case Terminate():
                 self._begin_fault(step.title)
-                await in_thread(
+                killed = await in_thread(
                     self.processes.terminate, aimed, timeout_ms=step.within, may_stay_down=step.may_stay_down
                 )
+                if killed:
+                    raise OperationalFailure(
+                        f"{', '.join(killed)} did not end in {step.within} ms and had to be killed"
+                    )
             case Stop():
                 self._begin_fault(step.title)
                 self.processes.stop(aimed)

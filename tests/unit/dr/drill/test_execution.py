@@ -28,6 +28,7 @@ from dr.drill.steps.serving import Serving
 from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
+from runtime.children import Child
 from runtime.process import OperationalFailure
 
 
@@ -104,6 +105,26 @@ async def test_an_error_of_the_system_fails_the_step_and_is_reported(
     assert [step.outcome for step in result.steps] == ["failed", "skipped"]
     assert result.reason == "kill a/broker-1: the process belongs to another user"
     assert (tmp_path / "report" / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"terminate": {"process": "a/broker-1"}}, "broker-1 did not end in 20000 ms and had to be killed"),
+        ({"kill": {"process": "a/broker-1"}}, "broker-1 did not end within 10000 ms after a kill -9"),
+    ],
+)
+async def test_a_process_that_does_not_end_as_asked_fails_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: dict[str, object], message: str
+) -> None:
+    monkeypatch.setattr(Child, "pid", lambda _: 1)
+    monkeypatch.setattr(Child, "send", lambda *_: True)
+    monkeypatch.setattr(Child, "stop", lambda *_, **__: False)
+    monkeypatch.setattr(Child, "wait_ended", lambda *_, **__: False)
+    monkeypatch.setattr(ProcessFaults, "restore", lambda *_, **__: [])
+    result = await outcome_of(run_of(tmp_path, step, restores=False))
+    assert (result.outcome, result.steps[0].outcome) == (FAILED, "failed")
+    assert result.reason.endswith(f": {message}")
 
 
 async def test_a_client_that_has_failed_fails_the_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,17 +98,27 @@ class _Load:
         return note
 
     def read_back(self) -> None:
-        """Read each partition from its first offset until every acknowledged record was seen."""
+        """Read each partition from its first offset to its end, until every acknowledged record was
+        seen.
+        """
         consumer = self._consumer(TopicPartition(*place, offset) for place, offset in self._first.items())
         deadline = monotonic() + DEADLINE_S
+        # To the ends: a repeated record may lie behind all others.
+        unread = set(self._first)
         try:
-            while not all(self.found.values()) and monotonic() < deadline:
+            while (unread or not all(self.found.values())) and monotonic() < deadline:
                 message = consumer.poll(POLL_S)
-                key = None if message is None or message.error() is not None else message.key()
-                if key is not None and key in self.found:
+                if message is None:
+                    continue
+                if (error := message.error()) is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        unread.discard((message.topic(), message.partition()))
+                elif (key := message.key()) is not None and key in self.found:
                     self.found[key] += 1
         finally:
             consumer.close()
+        if unread:
+            self.problems.append(f"{len(unread)} partitions were not read to their end within {DEADLINE_S:.0f} s")
         missing = sum(not count for count in self.found.values())
         again = sum(count > 1 for count in self.found.values())
         if missing:
@@ -144,7 +154,13 @@ class _Load:
 
     def _consumer(self, places: Iterable[TopicPartition]) -> Consumer:
         consumer = Consumer(
-            {**self._common, "group.id": _MARK, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            {
+                **self._common,
+                "group.id": _MARK,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
         )
         consumer.assign(list(places))
         return consumer

@@ -89,8 +89,9 @@ class FrameReceiver(ResponseSender):
                 self._read(is_wanted=False)  # until `_on_writable` goes on
                 self._write(is_wanted=True)
             return
-        except MalformedRequest as error:
-            self.close(f"malformed request: {error}", is_fault=True)
+        # Two names: in compiled code a name takes exceptions of the first class alone.
+        except MalformedRequest as malformed:
+            self.close(f"malformed request: {malformed}", is_fault=True)
         except OSError as error:
             self.close(f"connection failed: {error.strerror}")
         if self._channel.has_received and self._is_reading:

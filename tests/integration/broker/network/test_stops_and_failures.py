@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from typing import Any
 
@@ -56,6 +58,18 @@ async def test_a_handler_that_never_answers_delays_a_stop_by_the_grace_period_on
     await server.stop(grace_s=0.05)
     assert await reader.read() == b""
     writer.close()
+
+
+async def test_a_connection_that_its_client_resets_is_closed_and_no_callback_fails(start: Starter) -> None:
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    server, port = start(Held())
+    client = socket.create_connection(("127.0.0.1", port))
+    await eventually(lambda: server.connections)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close sends a reset
+    client.close()
+    await eventually(lambda: not server.connections)
+    assert failures == []
 
 
 async def test_a_failing_handler_gets_an_error_response_and_the_connection_stays_open(

@@ -79,9 +79,14 @@ class EqualityWatch:
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.look()
-            await asyncio.sleep(
-                pause_ms(self._clock.monotonic_ms() - began_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX) / 1000
-            )
+            await asyncio.sleep(self._pause_ms(self._clock.monotonic_ms() - began_ms) / 1000)
+
+    def _pause_ms(self, took_ms: float) -> float:
+        """The pause after a look that took this long; shorter while sites differ: naming many
+        differences takes long, and they are shown until the next look.
+        """
+        is_different = any(one.state is not None and one.state.differences for one in self._watched.values())
+        return pause_ms(took_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX, is_change_awaited=is_different)
 
     async def look(self) -> None:
         """Compare, one after the other, the links for which this site is active, if this agent is

@@ -76,6 +76,7 @@ class Provenance:
         if key is None or value is None:
             return
         name = parse_json(key)
-        if name.get("kind") in ("producer", "writer"):
-            self.origins[name["id"] if "id" in name else parse_json(value)["id"]] = name["origin"]
-            self._on_origin(name["origin"])
+        if name["kind"] in ("producer", "writer"):
+            producer_id = int(name["id"] if "id" in name else parse_json(value)["id"])
+            origin = self.origins[producer_id] = str(name["origin"])
+            self._on_origin(origin)

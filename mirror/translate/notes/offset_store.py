@@ -20,7 +20,7 @@ from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.renumbering import Stamp
 from mirror.translate.notes.core.claims import Claim, ClaimName
-from mirror.translate.notes.core.stored_map import StoredLink, StoredRecord, is_claim
+from mirror.translate.notes.core.stored_map import NO_NOTE, StoredLink, StoredRecord, is_claim
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
@@ -219,6 +219,7 @@ async def read_topic(
     isolation_level: int = READ_COMMITTED,
 ) -> int:
     """Pass all records of partition 0 from `first_offset` to its end to `take`; returns the end.
+    Records that `take` refuses (NO_NOTE) are left out: other clients may have written them.
     Unreachable.
     """
     noted_key = (topic, 0)
@@ -226,6 +227,7 @@ async def read_topic(
     end = (await reached(client.offsets_at([noted_key], LATEST_TIMESTAMP, isolation_level=isolation_level)))[noted_key]
     # the end is that of this moment: records that arrive during the read are not awaited
     offset = max(first_offset, start)
+    foreign: list[tuple[int, str]] = []
     while offset < end:
         records, skipped = await fetch_with_skipped(
             client, topic, 0, offset, max_bytes=_READ_BYTES, isolation_level=isolation_level
@@ -236,13 +238,25 @@ async def read_topic(
                 for record in decode_batch(records, position, header):
                     # the first batch may begin below the requested offset
                     if record.offset >= offset:
-                        take(record.key, record.value)
+                        try:
+                            take(record.key, record.value)
+                        except NO_NOTE as error:
+                            foreign.append((record.offset, str(error)))
             # from the header, because compaction may have removed the batch's last records
             offset = max(offset, header.next_offset)
         # no whole batch came, so another fetch would bring the same; the caller repeats with a
         # pause
         if offset == before:
             raise Unreachable(f"{topic} could not be read at offset {offset}")
+    if foreign:
+        first, reason = foreign[0]
+        _log.warning(
+            "records that are not notes of a mirror are ignored",
+            topic=topic,
+            records=len(foreign),
+            first_offset=first,
+            reason=reason,
+        )
     return end
 
 

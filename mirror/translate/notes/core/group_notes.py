@@ -36,13 +36,18 @@ class StoredGroups:
         self.notes: dict[tuple[str, TopicPartition], GroupNote] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record of the topic. Raises ValueError if it is not one of our notes."""
+        """The next record of the topic. Raises one of NO_NOTE, and changes nothing, if it is not
+        one of our notes.
+        """
         if key is None:
             raise ValueError("a record without a key")
         name = parse_json(key)
-        place = name["group"], TopicPartition(name["topic"], name["partition"])
+        place = str(name["group"]), TopicPartition(str(name["topic"]), int(name["partition"]))
         content = None if value is None else parse_json(value)
-        self.put(place, content and GroupNote(content["from"], content["source"], content["target"]))
+        note = None
+        if content is not None:
+            note = GroupNote(str(content["from"]), int(content["source"]), int(content["target"]))
+        self.put(place, note)
 
     def put(self, place: tuple[str, TopicPartition], note: GroupNote | None) -> None:
         """Replace the note on a group in a partition of the target; None removes it."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from mirror.translate.core.offset_map import OffsetMap, Run
@@ -32,6 +32,9 @@ from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 
 StoredRecord = tuple[bytes, bytes | None]
+
+NO_NOTE: Final = (ValueError, LookupError, TypeError)
+"""The errors of a record that is not a note of a mirror: the topic is open to other clients."""
 
 # `_key` writes its fields in the order of its arguments, and the kind is always the first.
 _CLAIM = b'{"kind":"claim",'
@@ -65,7 +68,9 @@ class StoredLink:
     chunks: dict[TopicPartition, dict[int, list[Run]]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record of the topic. Raises ValueError if it is not one of our notes."""
+        """The next record of the topic. Raises one of NO_NOTE, and changes nothing, if it is not
+        one of our notes.
+        """
         if key is None:
             raise ValueError("a record without a key")
         name = parse_json(key)
@@ -75,23 +80,26 @@ class StoredLink:
                 # The first producer id in the topic is used: a second mirror that started at the
                 # same moment uses it too.
                 if content is not None:
-                    self._take_producer(name["origin"], content["id"])
+                    self._take_producer(str(name["origin"]), int(content["id"]))
             case "writer":
-                self.writers.add(name["id"])
-                self.origins.add(name["origin"])
+                origin, producer_id = str(name["origin"]), int(name["id"])
+                self.writers.add(producer_id)
+                self.origins.add(origin)
             case "claim":
-                claimed = ClaimName(name["writer"], name["id"], name["epoch"])
-                _put(self.claims, claimed, content and _claim(claimed, content))
+                claimed = ClaimName(str(name["writer"]), int(name["id"]), int(name["epoch"]))
+                _put(self.claims, claimed, None if content is None else _claim(claimed, content))
             case "owner":
                 pass  # `link_lease.py` reads these; earlier releases ignore them.
             case "topic":
-                _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
+                topic = str(name["topic"])
+                _put(self.bindings, topic, None if content is None else _binding(topic, content))
             case "position":
-                place = TopicPartition(name["topic"], name["partition"])
-                _put(self.positions, place, content and _position(content))
+                place = TopicPartition(str(name["topic"]), int(name["partition"]))
+                _put(self.positions, place, None if content is None else _position(content))
             case "runs":
-                chunks = self.chunks.setdefault(TopicPartition(name["topic"], name["partition"]), {})
-                _put(chunks, name["chunk"], content and [Run(*run) for run in content["runs"]])
+                place, chunk = TopicPartition(str(name["topic"]), int(name["partition"])), int(name["chunk"])
+                runs = None if content is None else [Run(*map(int, run)) for run in content["runs"]]
+                _put(self.chunks.setdefault(place, {}), chunk, runs)
             case kind:
                 raise ValueError(f"a record of kind {kind!r}")
 
@@ -180,21 +188,21 @@ def _claim_key(claim: Claim) -> bytes:
 
 def _claim(name: ClaimName, content: Mapping[str, Any]) -> Claim:
     slots = content["slots"]
-    return Claim(name=name, mirror=content["mirror"], slots=None if slots is None else frozenset(slots))
+    return Claim(name=name, mirror=str(content["mirror"]), slots=None if slots is None else frozenset(map(int, slots)))
 
 
 def _binding(topic: str, content: Mapping[str, Any]) -> Binding:
     return Binding(
         topic=topic,
-        source_id=UUID(content["source_id"]),
-        target=content["target"],
-        target_id=UUID(content["target_id"]),
+        source_id=UUID(str(content["source_id"])),
+        target=str(content["target"]),
+        target_id=UUID(str(content["target_id"])),
     )
 
 
 def _position(content: Mapping[str, Any]) -> Position:
-    sequences = {int(producer): (at[0], at[1]) for producer, at in content["sequences"].items()}
-    return Position(content["source_next"], content["source_epoch"], content["target_next"], sequences)
+    sequences = {int(producer): (int(at[0]), int(at[1])) for producer, at in dict(content["sequences"]).items()}
+    return Position(int(content["source_next"]), int(content["source_epoch"]), int(content["target_next"]), sequences)
 
 
 def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Final
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_updates import confirm_link, unconfirm_link
 from broker.replication.standbys import Standbys
 from broker.site.image_changes import ImageChanges
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
-from runtime.supervision import in_background
+from runtime.supervision import in_background, until_done
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
+
+ENDING: Final = "permits that end"
 
 _state_change = state_change_logger()
 
@@ -32,10 +35,12 @@ class LinkConfirmations:
         self._standbys = standbys
         self._clock = clock
         self._permit_timer: asyncio.TimerHandle | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def confirm(self, request: pb.ConfirmLinkRequest) -> pb.ConfirmLinkReply:
         """Confirm the link's epoch; of a link with a lease, apply the permit or its end."""
+        if self._is_renewed(request):
+            return self._with_sync_state(request.link, request.mark, is_confirmed=True)
         async with self._changes.exclusive() as before:
             record = before.links.get(request.link)
             if record is not None and record.lease_ms:
@@ -50,27 +55,53 @@ class LinkConfirmations:
         return pb.ConfirmLinkReply(is_confirmed=True)
 
     async def end_permits(self) -> None:
-        """Take the roles of links back whose permit has ended."""
+        """Take the roles of links back whose permit has ended: of all of them, before the first
+        failure is raised.
+        """
+        broken: list[Exception] = []
         async with self._changes.exclusive():
             for link in self._cluster.permits.lapsed(self._clock.monotonic_ms()):
-                # the lease may have been removed meanwhile: the role then needs no permit
-                before = self._cluster.image
-                record = before.links.get(link)
-                is_leased = record is not None and record.lease_ms
-                image = unconfirm_link(before, link) if is_leased else before
-                if image is not before:
-                    _state_change.warning("permit has ended: writes wait for a new one", link=link)
-                    await self._changes.apply(before, image)
                 self._cluster.permits.withdraw(link)
+                try:
+                    await self._take_role_back(link)
+                except Exception as error:
+                    broken.append(error)
             self._end_permits_at(self._cluster.permits.next_end_ms())
+        if broken:
+            raise broken[0]
+
+    async def _take_role_back(self, link: str) -> None:
+        # the lease may have been removed meanwhile: the role then needs no permit
+        before = self._cluster.image
+        record = before.links.get(link)
+        image = unconfirm_link(before, link) if record is not None and record.lease_ms else before
+        if image is not before:
+            _state_change.warning("permit has ended: writes wait for a new one", link=link)
+            await self._changes.apply(before, image)
 
     async def stop(self) -> None:
         """End no more permits."""
         if self._permit_timer is not None:
             self._permit_timer.cancel()
-        if self._ending is not None:
-            self._ending.cancel()
-            await asyncio.gather(self._ending, return_exceptions=True)
+        ending = list(self._ending)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    def _is_renewed(self, request: pb.ConfirmLinkRequest) -> bool:
+        """Extend a permit that is valid. The image stays as it is, so this does not wait for the
+        partitions to follow a new one, which may take longer than the permit is valid.
+        """
+        image, permits, now_ms = self._cluster.image, self._cluster.permits, self._clock.monotonic_ms()
+        record = image.links.get(request.link)
+        if record is None or record.epoch != request.epoch or request.permit_until_ms <= now_ms:
+            return False
+        if image.role_in(record) is not LinkRole.ACTIVE or not record.lease_ms:
+            return False
+        if permits.is_lapsed(image, record, now_ms=now_ms):
+            return False
+        permits.extend(record.name, request.permit_until_ms)
+        return True
 
     async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
         """Take a permit; True if a permit of the epoch is valid afterwards."""
@@ -102,7 +133,10 @@ class LinkConfirmations:
 
     def _begin_ending_permits(self) -> None:
         self._permit_timer = None
-        self._ending = in_background("permits that end", self.end_permits())
+        # a role must be taken back even if it fails at first: nothing else asks for it again
+        task = in_background(ENDING, until_done(ENDING, self.end_permits))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
         """The reply, after the broker has applied or removed the arbiter's mark."""

@@ -54,9 +54,17 @@ class NoReplicas:
         return False
 
 
-def leased(*, epoch: int = 1, active: str = "a", phase: LinkPhase = LinkPhase.MIRRORING, lease_ms: int = 1_000) -> Any:
+def leased(
+    *,
+    name: str = "a-b",
+    epoch: int = 1,
+    active: str = "a",
+    phase: LinkPhase = LinkPhase.MIRRORING,
+    topics: tuple[str, ...] = ("orders",),
+    lease_ms: int = 1_000,
+) -> Any:
     return LinkRecord(
-        name="a-b",
+        name=name,
         source_site="a",
         target_site="b",
         mode="exact",
@@ -64,7 +72,7 @@ def leased(*, epoch: int = 1, active: str = "a", phase: LinkPhase = LinkPhase.MI
         active_site=active,
         phase=phase,
         is_routed=True,
-        topic_whitelist=["orders"],
+        topic_whitelist=topics,
         group_whitelist=["billing"],
         lease_ms=lease_ms,
     )
@@ -199,6 +207,57 @@ async def test_a_permit_whose_request_has_ended_early_ends_by_itself() -> None:
     request.cancel()
     replicas.may_end.set()
     await eventually(lambda: request.done() and home.role is LinkRole.UNCONFIRMED)
+    await home.service.stop()
+
+
+async def test_a_valid_permit_is_renewed_while_partitions_follow_an_image() -> None:
+    replicas = SlowReplicas()
+    replicas.may_end.set()
+    home = Home(ManualClock(), replicas=replicas)
+    await home.confirm(permit_until_ms=500)
+    replicas.has_begun.clear()
+    replicas.may_end.clear()
+    full = ControlBatch(is_full=True, controller_epoch=1, topics=[topic("new", b"n")], links=[leased()])
+    image = asyncio.create_task(home.service.Apply(full, CONTEXT))
+    await replicas.has_begun.wait()
+    renewal = asyncio.create_task(home.confirm(permit_until_ms=1_500))
+    await asyncio.sleep(0)
+    home.clock.advance(1_000)
+    await asyncio.sleep(0)
+    assert answered(home)["orders"] == 0
+    replicas.may_end.set()
+    await image
+    assert await renewal
+    await home.service.stop()
+
+
+class FaultyReplicas(NoReplicas):
+    """The replicas of a broker that fails at some images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    async def apply(self, *_: object) -> list[object]:
+        """Fails as often as the test wants."""
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("a partition fails")
+        return []
+
+
+async def test_all_permits_that_have_ended_lose_their_roles_although_one_fails() -> None:
+    replicas = FaultyReplicas()
+    home = Home(SystemClock(), replicas=replicas)
+    other = leased(name="a-c", topics=("home",))
+    links = [leased(), other]
+    home.cluster.replace(apply_batch(home.cluster.image, ControlBatch(controller_epoch=1, links=[other])))
+    ends_ms = int(home.clock.monotonic_ms() + 100)
+    for link in links:
+        request = ConfirmLinkRequest(link=link.name, epoch=1, permit_until_ms=ends_ms)
+        assert (await home.service.ConfirmLink(request, CONTEXT)).is_confirmed
+    replicas.failures = 1
+    await eventually(lambda: all(home.cluster.image.role_in(link) is LinkRole.UNCONFIRMED for link in links))
     await home.service.stop()
 
 

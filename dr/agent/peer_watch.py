@@ -30,7 +30,7 @@ from runtime.supervision import Supervisor
 from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewReply, GetSiteViewRequest, ListLinksRequest
-from wire.rules.links import other_site, supersedes
+from wire.rules.links import LinkEpoch, link_epoch, other_site, supersedes
 from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS = 1000
@@ -85,7 +85,7 @@ class PeerWatch:
         self._channels = channels
         self._broker = channels.broker_control(broker_address)
         self._peers: dict[str, Peer] = {}
-        self._confirmed: dict[str, int] = {}
+        self._confirmed: dict[str, LinkEpoch] = {}
         self.contested: dict[str, str] = {}
         """The links for which the peer's record has the same epoch but another active site, and
         that site: clients may write to both.
@@ -105,16 +105,16 @@ class PeerWatch:
         if record.lease_ms and record.active_site == self._site:
             # Under a lease the arbiter confirms the role, not the peer, and a permit proves it.
             return self._leases.has_permit(record)
-        return self._confirmed.get(record.name) == record.epoch
+        return self._confirmed.get(record.name) == link_epoch(record)
 
     def is_unknown_to_peer(self, record: LinkRecord) -> bool:
         """True when the peer answers and has no link of this name."""
         peer = self.peer(other_site(record, self._site))
         return peer.is_reachable and all(theirs.name != record.name for theirs in peer.view.links)
 
-    def note_confirmed(self, link: str, epoch: int) -> None:
-        """Note that the operator has confirmed the epoch at every broker."""
-        self._confirmed[link] = epoch
+    def note_confirmed(self, record: LinkRecord) -> None:
+        """Note that the operator has confirmed the record's epoch at every broker."""
+        self._confirmed[record.name] = link_epoch(record)
 
     def start(self) -> None:
         """Begin. A change of the own links causes a tick at once."""
@@ -152,7 +152,7 @@ class PeerWatch:
         asked = peers | sites_to_ask(links.values(), self._site)
         for gone in self._peers.keys() - asked:
             del self._peers[gone]
-        self._confirmed = {name: epoch for name, epoch in self._confirmed.items() if name in self._cache.facts.links}
+        self._confirmed = {name: known for name, known in self._confirmed.items() if name in self._cache.facts.links}
         ended = await asyncio.gather(
             *(self._follow_peer(name, links.values(), is_peer=name in peers) for name in asked), return_exceptions=True
         )
@@ -309,7 +309,7 @@ class PeerWatch:
         if not reply.is_confirmed:
             self._has_unfinished = True
             return
-        self._confirmed[record.name] = record.epoch
+        self.note_confirmed(record)
         self._state_change.info(
             "link confirmed with peer", link=record.name, epoch=record.epoch, active=record.active_site
         )

@@ -12,7 +12,7 @@ import enum
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.topic_names import is_internal_topic
@@ -255,6 +255,20 @@ def other_site(link: LinkRecord, site: str) -> str:
     if site not in (link.source_site, link.target_site):
         raise ValueError(f"site {site!r} is not part of link {link.name!r} ({link.source_site}, {link.target_site})")
     return link.target_site if site == link.source_site else link.source_site
+
+
+class LinkEpoch(NamedTuple):
+    """An epoch of one link. A link of the same name that is made later begins with the same
+    epochs.
+    """
+
+    epoch: int
+    made_at_ms: int
+
+
+def link_epoch(link: LinkRecord) -> LinkEpoch:
+    """The epoch of the record."""
+    return LinkEpoch(link.epoch, link.made_at_ms)
 
 
 def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:

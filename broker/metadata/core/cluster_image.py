@@ -26,11 +26,11 @@ from broker.metadata.core.peer_topics import PeerTopics
 from broker.metadata.core.topic_images import PartitionImage, TopicImage, at_floor
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView
-from wire.protocol.ids import NO_EPOCH, NO_NODE
+from wire.protocol.ids import NO_NODE
 from wire.rules.acls import ResourceAcls
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.delegation_tokens import DelegationToken
-from wire.rules.links import SiteRole, governing_link, links_of_group, links_of_topic, other_site, role_of
+from wire.rules.links import LinkEpoch, SiteRole, governing_link, links_of_group, links_of_topic, other_site, role_of
 from wire.znodes.group_configs import GroupConfigs
 
 
@@ -109,7 +109,7 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
     """The configs that are set for single groups of this site."""
-    confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
+    confirmed_epochs: Mapping[str, LinkEpoch] = field(default_factory=dict)
     peers: Mapping[str, SiteView] = field(default_factory=dict)
     peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
     carriers: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -169,7 +169,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
             return LinkRole.PASSIVE
         if role is SiteRole.FENCED:
             return LinkRole.FENCED
-        is_confirmed = self.confirmed_epochs.get(link.name, NO_EPOCH) == link.epoch
+        confirmed = self.confirmed_epochs.get(link.name)
+        is_confirmed = confirmed is not None and confirmed.epoch == link.epoch
         return LinkRole.ACTIVE if is_confirmed else LinkRole.UNCONFIRMED
 
     def role_of_topic(self, topic: str) -> LinkRole:

@@ -15,7 +15,7 @@ from broker.metadata.core.topic_images import PartitionImage, TopicImage, at_flo
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
-from wire.rules.links import check_pattern, is_stand_in, patterns_of
+from wire.rules.links import LinkEpoch, check_pattern, is_stand_in, link_epoch, patterns_of
 from wire.znodes.acl_znodes import merged_acls
 from wire.znodes.group_configs import GroupConfigs
 from wire.znodes.token_znodes import merged_tokens
@@ -76,7 +76,9 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         name for name, link in links.items() if link.lease_ms and name in image.links and not image.links[name].lease_ms
     }
     # ZooKeeper may have older data later, and the record of an epoch that the peer has left since
-    passed = {name for name, epoch in image.confirmed_epochs.items() if name in links and links[name].epoch != epoch}
+    passed = {
+        name for name, known in image.confirmed_epochs.items() if name in links and link_epoch(links[name]) != known
+    }
     return replace(
         image,
         version=image.version + 1,
@@ -117,9 +119,10 @@ def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | N
     # the confirmation may be about a later or earlier record than this broker has
     if record is None or record.epoch != epoch:
         return None
-    if image.confirmed_epochs.get(link) == epoch:
+    confirmed = link_epoch(record)
+    if image.confirmed_epochs.get(link) == confirmed:
         return image
-    return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: epoch})
+    return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: confirmed})
 
 
 def unconfirm_link(image: ClusterImage, link: str) -> ClusterImage:
@@ -130,8 +133,8 @@ def unconfirm_link(image: ClusterImage, link: str) -> ClusterImage:
     return replace(image, version=image.version + 1, confirmed_epochs=_without(image.confirmed_epochs, {link}))
 
 
-def _without(confirmed: Mapping[str, int], links: Collection[str]) -> Mapping[str, int]:
-    return {name: epoch for name, epoch in confirmed.items() if name not in links} if links else confirmed
+def _without(confirmed: Mapping[str, LinkEpoch], links: Collection[str]) -> Mapping[str, LinkEpoch]:
+    return {name: known for name, known in confirmed.items() if name not in links} if links else confirmed
 
 
 def without_departed(image: ClusterImage) -> ClusterImage:

@@ -221,6 +221,6 @@ class LinkChanges(Answers):
             if lease := self._parts.leases.lease(stored):
                 problems.append(lease.problem)
             raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(filter(None, problems)))
-        self._parts.peers.note_confirmed(stored.name, stored.epoch)
+        self._parts.peers.note_confirmed(stored)
         self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored, are_writable=found.are_writable)

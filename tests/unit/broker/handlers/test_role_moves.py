@@ -25,6 +25,7 @@ from wire.protocol.ids import ACKS_ALL
 from wire.protocol.messages.leader_hints import LeaderHint
 from wire.protocol.messages.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicProduced
 from wire.protocol.messages.produce_codec import TopicRecords as Topic
+from wire.rules.links import LinkEpoch
 
 OWN, THEIRS, FLOOR = 1, 1001, 8
 RECORDS = b"records"
@@ -61,7 +62,9 @@ class SiteA:
 
     def turn(self, link: LinkRecord, *, confirmed: int) -> None:
         image = self.cluster.image
-        self.cluster.replace(replace(image, links={"a-b": link}, carriers={}, confirmed_epochs={"a-b": confirmed}))
+        self.cluster.replace(
+            replace(image, links={"a-b": link}, carriers={}, confirmed_epochs={"a-b": LinkEpoch(confirmed, 0)})
+        )
 
     def fence(self) -> None:
         self.turn(record("a", 1, phase=LinkPhase.FENCED), confirmed=1)

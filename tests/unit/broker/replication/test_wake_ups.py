@@ -48,6 +48,7 @@ from wire.protocol.messages.mirror_append_codec import (
     TopicToMirror,
     mirror_append_parts,
 )
+from wire.rules.links import LinkEpoch
 
 KEY = ("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -365,7 +366,7 @@ async def test_requests_wait_from_the_beginning_of_a_fence_until_the_role_is_dec
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await leader.hear(links=(link(active_site="a"),))
-    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": 1}))
+    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": LinkEpoch(1, 0)}))
     assert not leader.cluster.has_suspended_link
     seen: list[tuple[bool, bool]] = []
     change_roles = leader.replicas.assigned.apply
@@ -387,7 +388,7 @@ async def test_requests_go_on_after_an_image_could_not_be_applied(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await leader.hear(links=(link(active_site="a"),))
-    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": 1}))
+    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": LinkEpoch(1, 0)}))
 
     async def fail(*_: Any) -> None:
         raise OSError("the disk does not answer")

@@ -41,6 +41,7 @@ from wire.client.connection import ConnectionOptions
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.ids import TopicPartition
+from wire.rules.links import link_epoch
 
 GIVEN = {"node.id": "1", "listeners": "CLIENT://127.0.0.1:0", "zookeeper.connect": "none:1"}
 ID = bytes(range(16))
@@ -72,7 +73,7 @@ async def keeping_house(
     configs: Any = SimpleNamespace(current=load_broker_settings({**GIVEN, "log.dirs": str(path / "log"), **given}))
     led = [PartitionState(partition=0, leader=1)]
     image = apply_batch(
-        ClusterImage(site="a", node_id=1, confirmed_epochs={link.name: link.epoch for link in links}),
+        ClusterImage(site="a", node_id=1, confirmed_epochs={link.name: link_epoch(link) for link in links}),
         ControlBatch(
             is_full=True,
             brokers=[BrokerInfo(node_id=1)],

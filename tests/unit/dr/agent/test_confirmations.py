@@ -33,7 +33,7 @@ class Site:
         zookeeper.kept[znodes.link_path("a-b")] = link_znodes.encode_link(record), 0
         self.store = LinksStore(zookeeper)
         self.confirmed: list[int] = []
-        peers = SimpleNamespace(note_confirmed=lambda _link, _epoch: None)
+        peers = SimpleNamespace(note_confirmed=lambda _record: None)
         parts: Any = SimpleNamespace(store=self.store, brokers=self, peers=peers)
         self._answers = LinkChanges("b", ManualClock())
         self._answers.run_with(parts)

@@ -68,7 +68,7 @@ def watch_at_a() -> PeerWatch:
 async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agreed: LinkRecord) -> None:
     watch = watch_at_a()
     own = record(active="a")
-    watch.note_confirmed(own.name, own.epoch)
+    watch.note_confirmed(own)
     await watch._compare(own, own)
     assert watch.contested == {}
     await watch._compare(own, record(active="b"))

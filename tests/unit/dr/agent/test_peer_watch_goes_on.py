@@ -93,6 +93,27 @@ async def test_an_unexpected_failure_of_the_peer_or_of_the_way_to_it_delays_the_
         await watch.stop()
 
 
+async def test_a_link_that_was_made_again_is_confirmed_again() -> None:
+    """It begins with the same epoch, and a tick may last longer than its deletion."""
+    home = Home()
+
+    async def level(_: LinkRecord) -> None:
+        pass
+
+    watch = watching(home, level)
+    await watch.tick()
+    await watch.tick()
+    assert home.confirmed == ["a-b"]
+    again = LinkRecord()
+    again.CopyFrom(LINK)
+    again.made_at_ms = 1_000
+    links: Any = watch._cache.facts.links
+    links["a-b"] = again
+    assert not watch.is_confirmed(again)
+    await watch.tick()
+    assert home.confirmed == ["a-b", "a-b"]
+
+
 async def test_the_own_broker_gets_the_peers_view_although_the_links_cannot_be_looked_after() -> None:
     home, looks = Home(), 0
 

@@ -165,6 +165,18 @@ def test_a_link_that_is_back_at_a_former_epoch_must_be_confirmed_again() -> None
     assert known.role_of_topic("orders") is LinkRole.UNCONFIRMED
 
 
+@pytest.mark.parametrize("seen", [[[]], []], ids=["deleted and made again", "made again before the next look"])
+def test_a_link_that_was_made_again_must_be_confirmed_again(seen: list[list[LinkRecord]]) -> None:
+    """It begins with the same epoch as the deleted one."""
+    first, second = link(epoch=1), link(epoch=1)
+    first.made_at_ms, second.made_at_ms = 1_000, 2_000
+    known = confirm_link(image(links=[first]), "a-b", 1)
+    assert known is not None
+    for links in [*seen, [second]]:
+        known = apply_batch(known, batch(links=links))
+    assert known.role_of_topic("orders") is LinkRole.UNCONFIRMED
+
+
 def test_a_confirmation_counts_for_its_epoch_only() -> None:
     found = confirm_link(image(links=[link(epoch=1)]), "a-b", 1)
     assert found is not None

@@ -182,31 +182,35 @@ class Connection:
         frame, not decoded.
         """
         timeout_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
-        silence: SilenceLimit | None = None
-        try:
-            async with asyncio.timeout(timeout_ms / 1000) as limit:
-                silence = SilenceLimit(limit, self._stream.transport, timeout_s=timeout_ms / 1000)
-                future = await self._send(api_key, version, body, body_size)
-                silence.sent_until_bytes = self._written_bytes
-                frame = await future
-        except TimeoutError as error:
-            # responses come in the order of requests: every later one would be late too
-            self.close("a request timed out")
-            detail = f"no answer within {timeout_ms:.0f} ms"
-            raise RequestTimedOut(detail, node=str(self.address), api_key=api_key) from error
-        finally:
-            if silence is not None:
-                silence.end()
+        async with self._deadline(api_key, timeout_ms, "no answer") as silence:
+            future = await self._send(api_key, version, body, body_size)
+            silence.sent_until_bytes = self._written_bytes
+            frame = await future
         with self.trusting():
             return Answer(frame, frames.response_body_position(frame, api_key, version))
 
     async def send_unanswered(self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int) -> None:
         """Send a request that has no response: Produce with acks 0."""
-        async with self._order:
+        async with self._deadline(api_key, self._options.request_timeout_ms, "not sent"), self._order:
             await self._keep_login()
             await self._stream.writable()
             self._check_open(api_key)
             self._write(api_key, version, body, body_size)
+
+    @contextlib.asynccontextmanager
+    async def _deadline(self, api_key: int, timeout_ms: float, missed: str) -> AsyncIterator[SilenceLimit]:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000) as limit:
+                silence = SilenceLimit(limit, self._stream.transport, timeout_s=timeout_ms / 1000)
+                try:
+                    yield silence
+                finally:
+                    silence.end()
+        except TimeoutError as error:
+            # responses come in the order of requests: every later one would be late too
+            self.close("a request timed out")
+            detail = f"{missed} within {timeout_ms:.0f} ms"
+            raise RequestTimedOut(detail, node=str(self.address), api_key=api_key) from error
 
     def close(self, reason: str = "closed by the client") -> None:
         """Close at once; requests under way fail with Unreachable."""

@@ -137,6 +137,28 @@ async def test_requests_sent_later_do_not_keep_a_silent_one_waiting(broker: Scri
             await silent
 
 
+async def test_a_request_without_an_answer_that_a_silent_broker_does_not_read_misses_its_deadline(
+    broker: ScriptedBroker,
+) -> None:
+    go = asyncio.Event()
+
+    async def silent(request: Any, header: RequestHeader) -> None:
+        await go.wait()
+
+    broker.on(LIST_GROUPS, silent)
+    body = bytes(1024 * 1024)
+
+    async def send_for_ever(connection: Connection) -> None:
+        while True:
+            await connection.send_unanswered(LIST_GROUPS, 4, [LATER, body], body_size=len(LATER) + len(body))
+
+    async with connected(broker.address, ConnectionOptions(request_timeout_ms=400)) as connection:
+        with pytest.raises(RequestTimedOut, match="not sent within 400 ms"):
+            await asyncio.wait_for(send_for_ever(connection), timeout=60)
+        assert not connection.is_open
+    go.set()
+
+
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:
     go, asked = asyncio.Event(), asyncio.Event()
 

@@ -93,7 +93,7 @@ class Standbys:
         """
         (self._marked_links.add if is_marked else self._marked_links.discard)(link)
         for _, hold in self._holds_of(image, link):
-            hold.is_marked = is_marked
+            hold.note_mark(is_marked=is_marked)
 
     def wants_mark(self, image: ClusterImage, link: str) -> bool:
         """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone."""

@@ -109,6 +109,8 @@ class LinkConfirmations:
         # a negative time withdraws the permit at once
         if request.permit_until_ms < 0:
             permits.withdraw(record.name)
+            # The agent removes the broker's mark at the arbiter together with its permit.
+            self._standbys.mark_out_of_sync(before, record.name, is_marked=False)
             await self._changes.apply(before, unconfirm_link(before, record.name))
             return False
         if record.epoch != request.epoch:

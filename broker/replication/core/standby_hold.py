@@ -76,6 +76,14 @@ class StandbyHold:
         self.may_degrade = may_degrade
         self.timeout_ms = timeout_ms
 
+    def note_mark(self, *, is_marked: bool) -> None:
+        """The arbiter has a mark for this broker from here on, or has none any more: without one
+        acknowledgements wait for the standby again.
+        """
+        self.is_marked = is_marked
+        if self.needs_mark and not is_marked:
+            self.is_holding = True
+
     @property
     def bound(self) -> int | None:
         """The offset that the high watermark may not pass; None while nothing waits for the

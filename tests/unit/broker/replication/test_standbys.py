@@ -24,12 +24,13 @@ from broker.site.control_service import BrokerControlService
 from runtime.disk import RealDisk
 from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
-from wire.control.broker_pb2 import ConfirmLinkRequest, ControlBatch
+from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, ControlBatch, SyncMark
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.rules.links import SyncPolicy
 
 PARTITIONS = 3
 TIMEOUT_MS = 1_000
+PERMIT_UNTIL_MS = 1_000_000
 
 
 class Active:
@@ -52,11 +53,14 @@ class Active:
             broker_epoch=lambda: 1,
             describe_groups=None,  # type: ignore[arg-type]
             handover=None,  # type: ignore[arg-type]
+            clock=self.clock,
         )
         self.logs.load(lambda _: self.replicas.assigned.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]
 
-    async def take(self, policy: SyncPolicy, *, leader_epoch: int = 1, revision: int = 1) -> None:
-        """Take an image with the link under this policy."""
+    async def take(
+        self, policy: SyncPolicy, *, leader_epoch: int = 1, revision: int = 1, epoch: int = 1, lease_ms: int = 0
+    ) -> None:
+        """Take an image with the link under this policy; with a lease also a permit."""
         states = [
             PartitionState(
                 partition=index,
@@ -74,8 +78,9 @@ class Active:
             target_site="b",
             active_site="a",
             phase=LinkPhase.MIRRORING,
-            epoch=1,
+            epoch=epoch,
             revision=revision,
+            lease_ms=lease_ms,
             topic_whitelist=["t"],
             sync_policy=policy.value,
             sync_timeout_ms=TIMEOUT_MS,
@@ -88,7 +93,14 @@ class Active:
             links=[link],
         )
         await self.control.Apply(image, None)  # type: ignore[arg-type]
-        await self.control.ConfirmLink(ConfirmLinkRequest(link="a-b", epoch=1), None)  # type: ignore[arg-type]
+        await self.confirm(epoch=epoch, permit_until_ms=PERMIT_UNTIL_MS if lease_ms else 0)
+
+    async def confirm(
+        self, *, epoch: int = 1, permit_until_ms: int = 0, mark: SyncMark = SyncMark.SYNC_MARK_UNCHANGED
+    ) -> ConfirmLinkReply:
+        """Confirm the link, as the site agent does."""
+        request = ConfirmLinkRequest(link="a-b", epoch=epoch, permit_until_ms=permit_until_ms, mark=mark)
+        return await self.control.ConfirmLink(request, None)  # type: ignore[arg-type]
 
     def hosted(self, index: int = 0) -> HostedPartition:
         found = self.replicas.find("t", index)
@@ -116,6 +128,7 @@ class Active:
 async def active(tmp_path: Path) -> AsyncIterator[Active]:
     made = Active(tmp_path)
     yield made
+    await made.control.stop()
     made.logs.abandon()
 
 
@@ -194,3 +207,25 @@ async def test_reports_are_wanted_until_a_standby_that_was_given_up_is_waited_fo
     assert await active.report(1) is ErrorCode.offset_not_available
     assert await active.report(1) is ErrorCode.none
     assert hold.is_holding
+
+
+async def test_a_broker_whose_permit_was_withdrawn_has_no_mark_in_a_later_epoch(active: Active) -> None:
+    """The agent has removed the mark at the arbiter with the permit: records that the standby lacks
+    may be acknowledged only after another one.
+    """
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000)
+    await active.report(0, 0, 0)
+    hosted = active.hosted()
+    active.replicas.append(hosted, batch(), acks=1)
+    active.pass_time(TIMEOUT_MS)
+    assert (await active.confirm(mark=SyncMark.OUT_OF_SYNC)).wants_mark
+    active.pass_time(100)
+    assert hosted.state.high_watermark == 1
+    await active.confirm(permit_until_ms=-1)
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000, epoch=2)
+    active.replicas.append(hosted, batch(), acks=1)
+    active.pass_time(2 * TIMEOUT_MS)
+    assert hosted.state.high_watermark == 1
+    assert (await active.confirm(epoch=2, mark=SyncMark.OUT_OF_SYNC)).wants_mark
+    active.pass_time(100)
+    assert hosted.state.high_watermark == 2

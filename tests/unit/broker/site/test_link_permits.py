@@ -53,6 +53,9 @@ class NoReplicas:
         """No request waits."""
         return False
 
+    def mark_out_of_sync(self, *_: object, is_marked: bool) -> None:
+        """Nothing to mark."""
+
 
 def leased(
     *,

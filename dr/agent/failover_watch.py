@@ -388,8 +388,9 @@ class FailoverWatch:
                     )
                     report = await run.run()
                 # From the raise on no agent watches the link: nothing else would finish the run.
-                is_raised = self._site == record.active_site or report.epoch != record.epoch
-                if report.is_done or not is_raised:
+                # Before it, another run has to pass the gates again.
+                may_be_raised = self._site == record.active_site or report.may_be_raised
+                if report.is_done or not may_be_raised:
                     break
                 await asyncio.sleep(FINISH_PAUSE_S)
             return report

@@ -144,6 +144,7 @@ class FailoverRun(Struct, kw_only=True):
             cuts=evidence.cuts,
             sync=policy_sentence(evidence.governing) if outcome == "done" else "",
             is_source_silent=bool(evidence.source_problem),
+            may_be_raised=playbook.may_be_raised(evidence),
         )
 
     async def _look(self, observer: LinkObserver, playbook: FailoverPlaybook) -> Evidence:

@@ -50,6 +50,10 @@ class FailoverReport(Struct, frozen=True, kw_only=True):
     unprotected: tuple[str, ...] = ()
     is_source_silent: bool = False
     """True if the old site did not answer when the run ended."""
+    may_be_raised: bool = False
+    """True if the target is active in the epoch, or may be, although the run may have been refused
+    since.
+    """
 
     @property
     def is_done(self) -> bool:

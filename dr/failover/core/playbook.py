@@ -151,6 +151,16 @@ class FailoverPlaybook:
         ended = self._ended.get(Step.RAISE)
         return ended is not None and ended.stored is not None and ended.stored.active_site == self._to_site
 
+    def may_be_raised(self, evidence: Evidence) -> bool:
+        """True if the target is active as far as the run knows, or may be: the answer to the raise
+        was lost. A run that ended then has to be repeated.
+        """
+        if Step.GIVE_BACK in self._ended or Step.HAND_BACK in self._ended:
+            return False
+        raised_here = self._ended.get(Step.RAISE)
+        is_unknown = raised_here is not None and raised_here.stored is None
+        return self._is_raised or is_unknown or (evidence.target is None and self._has_raised)
+
     @property
     def _is_fence_unknown(self) -> bool:
         """True if the source may have stored this run's fence, but its answer was lost."""

@@ -43,15 +43,28 @@ VIEWS = Views(
 )
 
 
-def report(outcome: str, epoch: int) -> FailoverReport:
-    return FailoverReport(link="a-b", from_site="a", to_site="b", outcome=outcome, reason="", epoch=epoch)
+def report(outcome: str, epoch: int, *, may_be_raised: bool = False) -> FailoverReport:
+    return FailoverReport(
+        link="a-b",
+        from_site="a",
+        to_site="b",
+        outcome=outcome,
+        reason="",
+        epoch=epoch,
+        may_be_raised=may_be_raised,
+    )
+
+
+RAISED = report("refused", 2, may_be_raised=True)
 
 
 @pytest.mark.parametrize(
     ("reports", "wanted"),
     [
-        pytest.param([report("refused", 2), report("refused", 2), report("done", 2)], report("done", 2), id="raised"),
+        pytest.param([RAISED, RAISED, report("done", 2)], report("done", 2), id="raised"),
         pytest.param([report("refused", 1), report("done", 2)], report("refused", 1), id="nothing changed"),
+        pytest.param([report("refused", 2), report("done", 3)], report("refused", 2), id="given back"),
+        pytest.param([report("refused", 0), report("done", 2)], report("refused", 0), id="no site answers"),
     ],
 )
 async def test_a_failover_that_has_raised_the_epoch_is_finished(

@@ -38,6 +38,29 @@ def test_f7_a_run_interrupted_before_any_step_is_finished_by_another_operator(
     assert all(epoch >= link.b.record.leader_epoch_floor for epoch, _ in link.b.partitions[KEY].log[kept:])
 
 
+def test_a_run_may_have_raised_the_epoch_from_its_raise_on() -> None:
+    """Also when no site answers afterwards."""
+    link = link_with_records(written=3, mirrored=3)
+    link.a.is_up = False
+    operator = Operator(link)
+    for step in operator.steps():
+        if step is Step.RAISE:
+            assert not operator.playbook.may_be_raised(link.evidence("b"))
+        if step is Step.ACCOUNT:
+            link.b.is_up = False
+    assert operator.outcome is not None
+    assert operator.outcome.step is Step.REFUSE
+    assert operator.playbook.may_be_raised(link.evidence("b"))
+
+
+def test_a_run_that_no_site_answers_has_raised_nothing() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.is_up = link.b.is_up = False
+    operator = Operator(link)
+    assert operator.run().step is Step.REFUSE
+    assert not operator.playbook.may_be_raised(link.evidence("b"))
+
+
 @pytest.mark.parametrize("source_state", ["alive", "dead", "dies_after_fence"])
 @pytest.mark.parametrize("crash_before", range(12))
 def test_a_site_promoted_over_a_lost_one_does_not_wait_for_it_wherever_the_run_was_interrupted(

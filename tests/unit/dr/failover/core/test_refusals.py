@@ -53,6 +53,7 @@ def test_f_d_a_live_source_that_cannot_be_drained_gets_its_writes_back() -> None
     assert "6 records" in refused.reason
     assert "after writes were stopped for" in refused.reason
     assert any(line.startswith("give_back") for line in operator.story)
+    assert not operator.playbook.may_be_raised(link.evidence("b")), "the run must not be repeated by itself"
     assert link.a.write("goes on")
     assert link.a.record.active_site == link.b.record.active_site == "a"
     assert not link.b.write("refused")

@@ -18,7 +18,7 @@ from broker.replication.core.standby_terms import StandbyTerms
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import NO_NODE, PartitionKey
 from wire.rules.links import SyncPolicy, sync_policy
 
 # FENCED too: records that wait when the fence is set must not become visible only at the old site
@@ -101,8 +101,17 @@ class Standbys:
         return any(hold.wants_mark for _, hold in self._holds_of(image, link, checked))
 
     def is_behind(self, image: ClusterImage, link: str) -> bool:
-        """True while the link's standby lacks something that was shown here, or may lack it."""
-        return any(hold.is_behind(hosted.state.high_watermark) for hosted, hold in self._holds_of(image, link))
+        """True while the link's standby lacks something that was shown here, or may lack it. A
+        marked broker counts the partitions without a leader, too: it may have led them before.
+        """
+        if any(hold.is_behind(hosted.state.high_watermark) for hosted, hold in self._holds_of(image, link)):
+            return True
+        return link in self._marked_links and any(
+            partition.leader == NO_NODE
+            for topic in image.topics.values()
+            if link in image.links_of(topic.name)
+            for partition in topic.partitions.values()
+        )
 
     def _holds_of(
         self, image: ClusterImage, link: str, among: Iterable[HostedPartition] | None = None

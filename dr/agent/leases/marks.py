@@ -4,6 +4,8 @@ standby may lack. While any broker is marked, the standby does not fail over by 
 
 from __future__ import annotations
 
+import grpc
+
 from dr.agent.arbiter import ArbiterChanged
 from dr.agent.leases.kept_lease import BROKER_TIMEOUT_S, KeptLease, LeaseDoors
 from dr.sites.core.sync_policies import is_suspended
@@ -25,7 +27,7 @@ class SyncMarks:
         wait for the lost site.
         """
         if is_suspended(record) and not kept.is_out_of_sync:
-            await self._mark(kept, record, holder, is_out_of_sync=True)
+            await self._mark(kept, record, holder, version=kept.holder_version, is_out_of_sync=True)
 
     async def follow(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
         """Mark the broker at the arbiter before it acknowledges records that the standby lacks;
@@ -34,28 +36,62 @@ class SyncMarks:
         reply, broker = kept.reply, self._doors.broker
         # The mark must be at the arbiter before the broker may acknowledge without the standby.
         if reply.wants_mark and not kept.is_out_of_sync:
-            await self._mark(kept, record, holder, is_out_of_sync=True)
+            await self._mark(kept, record, holder, version=kept.holder_version, is_out_of_sync=True)
             await broker.ConfirmLink(
                 ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.OUT_OF_SYNC),
                 timeout=BROKER_TIMEOUT_S,
             )
-        elif kept.is_out_of_sync and not reply.is_standby_behind and not is_suspended(record):
+        elif (
+            kept.is_out_of_sync
+            and not (reply.is_standby_behind or is_suspended(record))
+            # Leaders that have moved to other brokers took along what the standby lacks.
+            and not await self._is_behind_elsewhere(record, holder)
+        ):
+            await self._remove_mark(kept, record, holder)
+
+    async def _is_behind_elsewhere(self, record: LinkRecord, holder: Holder) -> bool:
+        """True if the standby lacks records of another broker of the site, or may lack them."""
+        doors, asked = self._doors, ConfirmLinkRequest(link=record.name, epoch=record.epoch)
+        for node_id, (registration, _) in doors.cache.facts.brokers.items():
+            if node_id == holder.node_id:
+                continue
+            broker = doors.channels.broker_control(registration.grpc_address)
+            try:
+                reply = await broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
+            except grpc.aio.AioRpcError:
+                return True
+            if reply.is_standby_behind:
+                return True
+        return False
+
+    async def _remove_mark(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        # Turns overlap: no permit may name the mark from here on, and another turn that marks the
+        # broker again changes the version.
+        version, kept.is_out_of_sync, is_kept = kept.holder_version, False, True
+        try:
             asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.IN_SYNC)
-            answer = await broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
+            answer = await self._doors.broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
             # The broker is asked again after it has begun to wait for the standby: only then may
             # the mark be removed.
-            if not answer.is_standby_behind:
-                await self._mark(kept, record, holder, is_out_of_sync=False)
+            is_kept = answer.is_standby_behind
+        finally:
+            kept.is_out_of_sync = is_kept
+        if not is_kept:
+            await self._mark(kept, record, holder, version=version, is_out_of_sync=False)
 
-    async def _mark(self, kept: KeptLease, record: LinkRecord, holder: Holder, *, is_out_of_sync: bool) -> None:
-        if kept.holder_version is None:
+    async def _mark(
+        self, kept: KeptLease, record: LinkRecord, holder: Holder, *, version: int | None, is_out_of_sync: bool
+    ) -> None:
+        if version is None:
             # Turns overlap: a concurrent one has found that the record or the holder has changed.
             raise ArbiterChanged(f"{holder.node} registers again for link {record.name}")
+        # Without an answer it is unknown whether the mark is there: the next turn reads it.
+        kept.holder_version = None
         kept.holder_version = await self._doors.arbiter.mark_holder(
             record.name,
             holder,
             is_out_of_sync=is_out_of_sync,
-            version=kept.holder_version,
+            version=version,
             timeout_ms=record.lease_ms,
         )
         kept.is_out_of_sync = is_out_of_sync

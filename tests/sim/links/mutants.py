@@ -107,8 +107,10 @@ def _keeps_the_band(raised: Original) -> Original:
 
 
 def _without_mark(_: Original) -> Original:
-    async def mark(_: SyncMarks, kept: Any, record: Any, holder: Any, *, is_out_of_sync: bool) -> None:
-        del record, holder
+    async def mark(
+        _: SyncMarks, kept: Any, record: Any, holder: Any, *, version: int | None, is_out_of_sync: bool
+    ) -> None:
+        del record, holder, version
         kept.is_out_of_sync = is_out_of_sync
 
     return mark

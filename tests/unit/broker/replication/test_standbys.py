@@ -58,13 +58,20 @@ class Active:
         self.logs.load(lambda _: self.replicas.assigned.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]
 
     async def take(
-        self, policy: SyncPolicy, *, leader_epoch: int = 1, revision: int = 1, epoch: int = 1, lease_ms: int = 0
+        self,
+        policy: SyncPolicy,
+        *,
+        leader: int = 1,
+        leader_epoch: int = 1,
+        revision: int = 1,
+        epoch: int = 1,
+        lease_ms: int = 0,
     ) -> None:
         """Take an image with the link under this policy; with a lease also a permit."""
         states = [
             PartitionState(
                 partition=index,
-                leader=1,
+                leader=leader,
                 leader_epoch=leader_epoch,
                 partition_epoch=leader_epoch,
                 replicas=(1,),
@@ -229,3 +236,14 @@ async def test_a_broker_whose_permit_was_withdrawn_has_no_mark_in_a_later_epoch(
     assert (await active.confirm(epoch=2, mark=SyncMark.OUT_OF_SYNC)).wants_mark
     active.pass_time(100)
     assert hosted.state.high_watermark == 2
+
+
+async def test_the_mark_stays_while_a_partition_has_no_leader(active: Active) -> None:
+    """The broker may have led it before its restart, and nothing says what the standby lacks."""
+    await active.take(SyncPolicy.DEGRADE, leader=-1, lease_ms=10_000)
+    await active.confirm(mark=SyncMark.OUT_OF_SYNC)
+    assert (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
+    await active.take(SyncPolicy.DEGRADE, leader_epoch=2, lease_ms=10_000)
+    assert (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
+    await active.report(0, 0, 0)
+    assert not (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind

@@ -1,0 +1,150 @@
+"""The mark of a broker that acknowledges records which the standby may lack: it goes only when no
+broker of the site is behind, and a broker without the mark at the arbiter never takes itself for
+one that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from dr.agent.arbiter import ArbiterChanged, ArbiterSilent
+from dr.agent.core.lease import LinkLeaseMachine
+from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
+from dr.agent.leases.marks import SyncMarks
+from dr.agent.leases.permits import Permits
+from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, SyncMark
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.znodes.arbiter_znodes import Holder
+
+HOLDER = Holder("a", 1)
+RECORD = LinkRecord(
+    name="a-b",
+    source_site="a",
+    target_site="b",
+    active_site="a",
+    epoch=1,
+    phase=LinkPhase.MIRRORING,
+    lease_ms=10_000,
+    sync_policy="degrade",
+)
+Step = Callable[[], Awaitable[None]]
+
+
+class Broker:
+    """A broker of the active site, as its control service shows it."""
+
+    def __init__(self, *, is_behind: bool = False, is_marked: bool = False) -> None:
+        self.is_behind, self.is_marked, self.is_silent = is_behind, is_marked, False
+
+    async def ConfirmLink(self, request: ConfirmLinkRequest, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
+        """As `broker/site/link_confirmations.py` does it."""
+        if self.is_silent:
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+        if request.mark == SyncMark.OUT_OF_SYNC or (request.mark == SyncMark.IN_SYNC and not self.is_behind):
+            self.is_marked = request.mark == SyncMark.OUT_OF_SYNC
+        return ConfirmLinkReply(is_confirmed=True, is_standby_behind=self.is_behind)
+
+
+class Site:
+    """Site a with two brokers, of which the first one is marked, and the arbiter. `meanwhile` runs
+    while the arbiter has not answered a change of the mark yet.
+    """
+
+    def __init__(self) -> None:
+        self.own, self.other = Broker(is_marked=True), Broker()
+        self.is_marked_at_arbiter, self._version = True, 3
+        self.meanwhile: Step | None = None
+        self.failure: Exception | None = None
+        brokers = {"a:1": self.own, "a:2": self.other}
+        registrations = {node: (SimpleNamespace(grpc_address=f"a:{node}"), None) for node in (1, 2)}
+        clock: Any = SimpleNamespace(monotonic_ms=lambda: 1_000.0)
+        cache: Any = SimpleNamespace(facts=SimpleNamespace(links={"a-b": RECORD}, brokers=registrations))
+        arbiter: Any = SimpleNamespace(mark_holder=self._mark)
+        channels: Any = SimpleNamespace(broker_control=brokers.__getitem__)
+        own: Any = self.own
+        doors = LeaseDoors(
+            site="a",
+            arbiter=arbiter,
+            cache=cache,
+            store=NotImplemented,
+            channels=channels,
+            broker=own,
+            broker_address="a:1",
+            clock=clock,
+        )
+        self.kept = KeptLease(LinkLeaseMachine("a"), holder_version=self._version, is_out_of_sync=True)
+        self._permits, self._marks = Permits(doors), SyncMarks(doors)
+
+    async def _mark(self, _link: str, _holder: Holder, *, is_out_of_sync: bool, version: int, **_: Any) -> int:
+        if self.meanwhile is not None:
+            step, self.meanwhile = self.meanwhile, None
+            await step()
+        if version != self._version:
+            raise ArbiterChanged("another version")
+        self._version += 1
+        self.is_marked_at_arbiter = is_out_of_sync
+        if self.failure is not None:
+            raise self.failure
+        return self._version
+
+    async def renew(self) -> None:
+        """A renewal has succeeded: the broker gets its permit."""
+        await self._permits.grant(self.kept, RECORD, asked_at_ms=1_000, lease_ms=10_000, giver="arbiter")
+
+    async def turn(self) -> None:
+        """A turn of the lease."""
+        await self.renew()
+        await self._marks.follow(self.kept, RECORD, HOLDER)
+
+
+async def test_the_mark_goes_when_the_standby_has_everything() -> None:
+    site = Site()
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter, site.kept.is_out_of_sync) == (False, False, False)
+
+
+@pytest.mark.parametrize("state", ["behind", "silent"])
+async def test_the_mark_stays_while_another_broker_leads_what_the_standby_may_lack(state: str) -> None:
+    """The marked broker led it before, and the other one has acknowledged nothing by itself."""
+    site = Site()
+    site.other.is_behind, site.other.is_silent = state == "behind", state == "silent"
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (True, True)
+    site.other.is_behind = site.other.is_silent = False
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (False, False)
+
+
+async def test_a_renewal_beside_the_removal_of_the_mark_does_not_bring_it_back_at_the_broker_alone() -> None:
+    site = Site()
+    site.meanwhile = site.renew
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (False, False)
+
+
+async def test_after_a_removal_without_an_answer_the_arbiter_is_read_again() -> None:
+    """A vow of the standby may renew the permit before."""
+    site = Site()
+    site.failure = ArbiterSilent("no answer")
+    with pytest.raises(ArbiterSilent):
+        await site.turn()
+    await site.renew()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (False, False)
+    assert site.kept.holder_version is None
+
+
+async def test_a_mark_that_another_turn_sets_meanwhile_is_not_removed() -> None:
+    site = Site()
+
+    async def mark_again() -> None:
+        site.own.is_marked, site._version = True, site._version + 1
+
+    site.meanwhile = mark_again
+    with pytest.raises(ArbiterChanged):
+        await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (True, True)

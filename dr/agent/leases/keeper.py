@@ -219,6 +219,8 @@ class LeaseKeeper:
                     if not await self._epochs.settle(kept, record):
                         return
             if kept.holder_version is None:
+                # Before the broker has accepted a permit, too: the other site waits for a holder.
+                kept.is_released = False
                 await register(doors, kept, record, holder)
                 await self._marks.begin(kept, record, holder)
             arbiter, version = kept.arbiter, kept.holder_version
@@ -257,11 +259,12 @@ class LeaseKeeper:
             kept.problem = f"{doors.arbiter.silence}, and epoch {record.epoch} is not known to be open"
             return
         asked_at_ms = doors.clock.monotonic_ms()
+        # Also without an answer the standby may have stored the vow.
+        kept.has_vow, kept.is_released = True, False
         if problem := await ask_for_vow(doors, record, holder):
             standby = other_site(record, doors.site)
             kept.problem = f"{doors.arbiter.silence or 'the arbiter is slow'}, and {standby} gives no vow: {problem}"
             return
-        kept.has_vow = True
         await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=record.lease_ms, giver=FROM_STANDBY)
 
     async def _release(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
@@ -269,11 +272,16 @@ class LeaseKeeper:
         kept.arbiter, kept.problem, kept.is_awaited = None, "", False
         if kept.is_released:
             return
-        # The broker comes first: without a holder the other site may open its epoch, so this broker
-        # must have stopped acknowledging writes.
-        await self._permits.withdraw(kept, record)
-        await self._doors.arbiter.release_holder(record.name, holder, timeout_ms=record.lease_ms)
-        if kept.has_vow:
-            kept.has_vow = bool(await ask_for_vow(self._doors, record, holder, is_release=True))
-        # Each turn repeats the request until the standby has released its vow.
-        kept.is_released = not kept.has_vow
+        # A turn that registers the broker meanwhile takes this back.
+        kept.is_released, is_done = True, False
+        try:
+            # The broker comes first: without a holder the other site may open its epoch, so this
+            # broker must have stopped acknowledging writes.
+            await self._permits.withdraw(kept, record)
+            await self._doors.arbiter.release_holder(record.name, holder, timeout_ms=record.lease_ms)
+            if kept.has_vow:
+                kept.has_vow = bool(await ask_for_vow(self._doors, record, holder, is_release=True))
+            # Each turn repeats the request until the standby has released its vow.
+            is_done = not kept.has_vow
+        finally:
+            kept.is_released = kept.is_released and is_done

@@ -14,7 +14,7 @@ import pytest
 from dr.agent.arbiter import KeptRecord
 from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.leases.permits import WITHDRAWN
-from dr.sites.core.fencing import fenced
+from dr.sites.core.fencing import fenced, given_back
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
@@ -40,6 +40,8 @@ class Site:
 
     def __init__(self) -> None:
         self.answer_renewals = asyncio.Event()
+        self.knows_epochs = True
+        """False while the broker's image of the link lags."""
         self.renewals = self.ended_renewals = 0
         self._on_change: Callable[[], None] = lambda: None
         self.holders: set[Holder] = set()
@@ -84,10 +86,11 @@ class Site:
 
     async def _confirm(self, request: ConfirmLinkRequest, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
         self.permits.append(request.permit_until_ms)
-        return ConfirmLinkReply(is_confirmed=request.permit_until_ms > 0)
+        return ConfirmLinkReply(is_confirmed=self.knows_epochs and request.permit_until_ms > 0)
 
     async def _record(self, _link: str, **_: Any) -> KeptRecord:
-        record = ArbiterRecord(link="a-b", epoch=1, active_site="a", is_open=True, lease_ms=RECORD.lease_ms)
+        epoch = self.facts.links["a-b"].epoch
+        record = ArbiterRecord(link="a-b", epoch=epoch, active_site="a", is_open=True, lease_ms=RECORD.lease_ms)
         return KeptRecord(record=record, version=1)
 
     async def _register(self, _link: str, holder: Holder, **_: Any) -> tuple[int, bool]:
@@ -132,3 +135,19 @@ async def test_a_renewal_that_is_answered_after_the_release_gives_none(site: Sit
     await site.keeper.stop()
     assert site.permits == [WITHDRAWN]
     assert not site.keeper.has_permit(RECORD)
+
+
+async def test_a_holder_is_released_although_its_broker_has_accepted_no_permit_since_the_last_release(
+    site: Site,
+) -> None:
+    """The other site would wait for a whole lease before it opens its epoch."""
+    site.answer_renewals.set()
+    await eventually(lambda: site.keeper.has_permit(RECORD))
+    site.change(fenced(RECORD, now_ms=1))
+    await eventually(lambda: site.permits[-1] == WITHDRAWN and not site.holders)
+    site.knows_epochs = False
+    site.change(given_back(fenced(RECORD, now_ms=1), now_ms=2))
+    await eventually(lambda: site.permits[-1] > 0 and bool(site.holders))
+    site.change(fenced(site.facts.links["a-b"], now_ms=3))
+    await eventually(lambda: not site.holders)
+    assert site.permits[-1] == WITHDRAWN

@@ -30,6 +30,7 @@ from runtime.zookeeper.sessions import SessionState
 from wire.control.site_pb2 import ArbiterRecord
 from wire.znodes import arbiter_znodes as znodes
 from wire.znodes.arbiter_znodes import Holder
+from wire.znodes.documents import MalformedZnode
 
 START_TIMEOUT_MS = 5_000
 
@@ -168,8 +169,12 @@ class Arbiter:
             raise ArbiterChanged(f"the arbiter's record of link {record.link} has changed") from error
         return KeptRecord(record=record, version=stat.version)
 
-    async def delete(self, link: str, *, timeout_ms: float) -> None:
-        """Delete the link's record."""
+    async def delete(self, link: str, *, epoch: int, timeout_ms: float) -> None:
+        """Delete the link's record and its holders, unless the record is of a later epoch."""
+        with contextlib.suppress(MalformedZnode):
+            held = await self.record(link, timeout_ms=timeout_ms)
+            if held is None or held.record.epoch > epoch:
+                return
         with contextlib.suppress(NoNodeError):
             await self._ask(self._door.delete(znodes.record_path(link), recursive=True), timeout_ms)
 

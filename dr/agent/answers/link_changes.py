@@ -4,6 +4,8 @@ compare-and-set; the agent answers when every live broker enforces it.
 
 from __future__ import annotations
 
+import contextlib
+
 import grpc
 
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
@@ -15,6 +17,7 @@ from dr.sites.core.link_checks import automatic_problems, record_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes.arbiter_znodes import Holder
+from wire.znodes.documents import MalformedZnode
 
 CONFIRM_TIMEOUT_MS = 5_000
 CONFIRM_LEASES = 2
@@ -64,21 +67,33 @@ class LinkChanges(Answers):
         """Delete a link and its accounts, also at the arbiter; topics and records stay."""
         stored, _version = await self._parts.store.get(request.name)
         if stored.lease_ms and stored.epoch == request.epoch:
-            await self._forget_at_arbiter(request.name)
+            await self._check_arbiter_answers(request.name)
         others = self._parts.cache.facts.links.values()
         beside = without_standby(others, stored, site=self._site, now_ms=self._clock.now_ms())
         stored = await self._parts.store.delete(request.name, epoch=request.epoch, beside=beside)
+        if stored.lease_ms:
+            await self._forget_at_arbiter(stored)
         self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored)
 
-    async def _forget_at_arbiter(self, link: str) -> None:
+    async def _check_arbiter_answers(self, link: str) -> None:
         try:
-            await self._parts.arbiter.delete(link, timeout_ms=ARBITER_TIMEOUT_MS)
+            with contextlib.suppress(MalformedZnode):
+                await self._parts.arbiter.record(link, timeout_ms=ARBITER_TIMEOUT_MS)
         except ArbiterSilent as silent:
             message = (
                 f"{silent}, and would keep link {link!r}: remove the lease first (antipode links alter --lease-ms 0)"
             )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
+
+    async def _forget_at_arbiter(self, link: LinkRecord) -> None:
+        """Forget a link that this site has deleted. Not before: a failover may raise its epoch
+        until then, and must wait for the permits that the arbiter knows.
+        """
+        try:
+            await self._parts.arbiter.delete(link.name, epoch=link.epoch, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            self._state_change.warning("link stays at the arbiter", link=link.name, reason=str(silent))
 
     @answers
     async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802

@@ -43,6 +43,18 @@ from wire.control.clients import ControllerUnavailable
 MARKERS_WAIT_MS: Final = 200
 """Time (ms) that a request waits for the markers of the previous transaction."""
 IDS_PER_TURN: Final = 256
+OTHER_PRODUCER_ERRORS: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+        ErrorCode.transaction_abortable,
+    }
+)
+"""Errors that say that the transactional id is in another state than the producer supposes. A
+client gives up its transaction after them.
+"""
 
 ReplyT = TypeVar("ReplyT", bound=TransactionReply)
 
@@ -183,12 +195,16 @@ class TransactionCoordinator:
         """
         if isinstance(command, InitProducer):
             return self._routing.is_moving()
-        return isinstance(command, EndTransaction) and command.is_commit and self._is_fenced(command.transactional_id)
+        return self._routing.is_fenced(self._committed_topics(command))
 
-    def _is_fenced(self, transactional_id: str) -> bool:
-        known = self.describe(transactional_id)
-        is_open = known is not None and known.state is TransactionState.ONGOING
-        return known is not None and is_open and self._routing.is_fenced(at.topic for at in known.partitions)
+    def _committed_topics(self, command: TransactionCommand) -> frozenset[str]:
+        """The topics of the open transaction that the command commits; none for another command."""
+        if not isinstance(command, EndTransaction) or not command.is_commit:
+            return frozenset()
+        known = self.describe(command.transactional_id)
+        if known is None or known.state is not TransactionState.ONGOING:
+            return frozenset()
+        return frozenset(at.topic for at in known.partitions)
 
     async def _ask_patiently(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
         reply = await self._ask(command, reply_type)
@@ -212,13 +228,20 @@ class TransactionCoordinator:
 
     async def _ask_once(self, command: TransactionCommand) -> TransactionReply:
         """Send the command to its shard. After every wait this checks again that this broker
-        coordinates the transactional id and that no fence forbids the command.
+        coordinates the transactional id and that no fence and no doubt forbid the command.
         """
         shard = self._shard(command.transactional_id)
         if self._is_held(command):
             # Every client retries after this code, and the fence ends soon.
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
-        return await shard.ask(command)
+        # A site that returns does not know yet whether another one was promoted, which has aborted
+        # the transaction, or goes on with the producer: clients look for the coordinator again.
+        if self._routing.is_unconfirmed(self._committed_topics(command)):
+            raise CoordinatorRefusal(ErrorCode.not_coordinator)
+        reply = await shard.ask(command)
+        if reply.error in OTHER_PRODUCER_ERRORS and self._routing.is_in_doubt():
+            raise CoordinatorRefusal(ErrorCode.not_coordinator)
+        return reply
 
     async def _fresh_producer_id(self) -> int:
         try:

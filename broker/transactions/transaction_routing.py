@@ -48,6 +48,23 @@ class TransactionRouting:
         fenced = [link for link in image.links.values() if image.role_in(link) is LinkRole.FENCED]
         return bool(fenced) and any(topic == OFFSETS_TOPIC or image.link_of(topic) in fenced for topic in topics)
 
+    def is_in_doubt(self) -> bool:
+        """True while no other site has confirmed that this one is active in a routed link: another
+        site may have been promoted, and may coordinate.
+        """
+        image = self._image()
+        roles = {image.role_in(link) for link in image.links.values() if link.is_routed}
+        return LinkRole.UNCONFIRMED in roles and LinkRole.ACTIVE not in roles
+
+    def is_unconfirmed(self, topics: Iterable[str]) -> bool:
+        """True if this site is in doubt about one of the topics, or about groups (as for
+        `is_fenced`).
+        """
+        image = self._image()
+        return self.is_in_doubt() and any(
+            topic == OFFSETS_TOPIC or image.role_of_topic(topic) is LinkRole.UNCONFIRMED for topic in topics
+        )
+
     def is_moving(self) -> bool:
         """True while a fence has stopped the last routed link for which this site was active:
         another site is about to coordinate.

@@ -13,7 +13,7 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
-from broker.metadata.core.image_updates import apply_batch
+from broker.metadata.core.image_updates import apply_batch, confirm_link
 from broker.site.access_digests import SiteAccess
 from broker.site.group_reports import GroupReports
 from broker.transactions.core import transaction_records
@@ -53,6 +53,13 @@ async def become(site: TransactionSite, link: LinkRecord) -> None:
     before = site.image
     site.image = apply_batch(before, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[link]))
     await site.coordinator.on_image(before, site.image)
+
+
+def confirm(site: TransactionSite) -> None:
+    """The other site of a-b says that it was not promoted."""
+    image = confirm_link(site.image, LINK.name, LINK.epoch)
+    assert image is not None
+    site.image = image
 
 
 def known(site: TransactionSite) -> list[tuple[TransactionState, int, int, bool]]:
@@ -150,6 +157,40 @@ async def test_a_coordinator_that_loads_at_a_passive_site_abandons_what_is_open(
     site.log.epochs = {0: 2}
     await site.loaded()
     await eventually(lambda: known(site) == [(TransactionState.EMPTY, 7, 0, True)])
+
+
+async def test_a_site_whose_role_is_not_confirmed_commits_nothing_and_fences_no_producer(
+    site: TransactionSite,
+) -> None:
+    """It may return after a failover: the promoted site has aborted the transaction, and commits
+    others of the producer, which has an id of that site.
+    """
+    await site.init()
+    await site.add(0)
+    await become(site, routed())
+    with pytest.raises(CoordinatorRefusal) as uncommitted:
+        await site.end(0)
+    with pytest.raises(CoordinatorRefusal) as unknown:
+        await site.end(5)
+    assert {uncommitted.value.code, unknown.value.code} == {ErrorCode.not_coordinator}
+    assert site.state() is TransactionState.ONGOING
+    confirm(site)
+    assert (await site.end(5)).error is ErrorCode.producer_fenced
+    assert (await site.end(0)).error is ErrorCode.none
+
+
+async def test_a_site_that_is_active_in_one_link_commits_while_another_link_is_not_confirmed(
+    site: TransactionSite,
+) -> None:
+    other = routed()
+    other.name, other.target_site = "a-c", "c"
+    other.topic_whitelist[:] = ["other"]
+    await site.init()
+    await site.add(0)
+    await become(site, other)
+    await become(site, routed())
+    confirm(site)
+    assert (await site.end(0)).error is ErrorCode.none
 
 
 async def test_no_producer_begins_under_the_fence_of_the_only_routed_link(site: TransactionSite) -> None:

@@ -190,12 +190,14 @@ class Connection:
             return Answer(frame, frames.response_body_position(frame, api_key, version))
 
     async def send_unanswered(self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int) -> None:
-        """Send a request that has no response: Produce with acks 0."""
+        """Send a request that has no response (Produce with acks 0), until the system has it."""
         async with self._deadline(api_key, self._options.request_timeout_ms, "not sent"), self._order:
             await self._keep_login()
             await self._stream.writable()
             self._check_open(api_key)
             self._write(api_key, version, body, body_size)
+            await self._stream.emptied()
+            self._check_open(api_key)
 
     @contextlib.asynccontextmanager
     async def _deadline(self, api_key: int, timeout_ms: float, missed: str) -> AsyncIterator[SilenceLimit]:
@@ -222,8 +224,7 @@ class Connection:
     async def _send(
         self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
     ) -> asyncio.Future[memoryview]:
-        # The lock is fair: callers are written in the order of their calls, also after waiting for
-        # a slot or for the transport.
+        # The lock is fair: callers are written in the order of their calls, also after a wait.
         async with self._order:
             await self._keep_login()
             return await self.send_in_order(api_key, version, body, body_size)
@@ -352,8 +353,7 @@ class Connection:
         version = NEGOTIATED_VERSION
         answer = await self._ask_versions(version, values)
         with self.trusting():
-            # KIP-511: a broker that does not know this version answers in version 0, and lists its
-            # own
+            # KIP-511: a broker without this version answers in version 0, and lists its own
             if _refused(answer):
                 offered = _ranges(schemas.decode(schemas.response_type(18, 0), answer.frame, answer.body_position))
                 version = min(version, offered.get(schemas.API_VERSIONS_KEY, VersionRange(0, 0)).highest)

@@ -100,6 +100,13 @@ class FrameStream(asyncio.BufferedProtocol):
         """Wait until the transport's send buffer has room."""
         await self._writable.wait()
 
+    async def emptied(self) -> None:
+        """Wait until the system has everything that was written. From then on `writable` does so,
+        too.
+        """
+        self.transport.set_write_buffer_limits(high=0)
+        await self._writable.wait()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the connection is open."""
         self._transport = cast("asyncio.Transport", transport)

@@ -27,6 +27,8 @@ from wire.protocol.streams.frames import RequestHeader, VersionRange
 LIST_GROUPS = 16
 NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}
 LATER = schemas.encode(build_entity(schemas.request_type(LIST_GROUPS, 4), {"states_filter": ()}))
+LARGE = schemas.encode(build_entity(schemas.request_type(LIST_GROUPS, 4), {"states_filter": ("x" * 10_000,) * 2_000}))
+"""More than the sockets of a connection take (20 MB)."""
 LOGIN = {"states_filter": ("login",)}
 REQUEST = {"states_filter": (), "types_filter": ()}
 
@@ -157,6 +159,15 @@ async def test_a_request_without_an_answer_that_a_silent_broker_does_not_read_mi
             await asyncio.wait_for(send_for_ever(connection), timeout=60)
         assert not connection.is_open
     go.set()
+
+
+async def test_a_request_without_an_answer_is_whole_when_the_connection_is_closed_after_it(
+    broker: ScriptedBroker,
+) -> None:
+    broker.on(LIST_GROUPS, lambda request, header: None)
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        await connection.send_unanswered(LIST_GROUPS, 4, [LARGE], body_size=len(LARGE))
+    await eventually(lambda: broker.requests(LIST_GROUPS))
 
 
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from cli.shared.command_config import add_command_config, with_command_config
 from runtime.garbage import expect_no_garbage
+from runtime.logs import configure
 
 HELP = (
     "Geo-replication and disaster recovery for the Kafka protocol.\n\n"
@@ -107,6 +108,8 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
 def main() -> None:
     """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
     expect_no_garbage()
+    # standard output is for the result alone; a daemon configures its log again
+    configure("antipode", level="WARNING")
     first = sys.argv[1:2]
     assemble(first if first and first[0] in COMMANDS else COMMANDS)()
 

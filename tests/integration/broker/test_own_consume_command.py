@@ -74,6 +74,12 @@ async def test_the_command_ends_when_nothing_has_come_for_a_while(broker: LoneBr
     assert Command(broker).run(topic, "--from-beginning", "--timeout-ms", "500") == ""
 
 
+async def test_a_warning_is_not_among_the_records(broker: LoneBroker, topic: str) -> None:
+    await produce(broker, topic, 0, 4)
+    position = (topic, "--partition", "0", "--offset", "99", "--from-beginning", "--timeout-ms", "500")
+    assert [row["offset"] for row in Command(broker).documents(*position)] == [0]
+
+
 async def test_the_command_commits_what_it_printed_and_no_more(broker: LoneBroker, topic: str) -> None:
     await produce(broker, topic, 0, 40)
     arguments = (topic, "--group", topic, "--from-beginning", "--max-messages")

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.clients.input_lines import lines_of, size_bytes
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, progress_bar
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from clients.producer.producer_options import ProducerOptions, ProducerRecord
     from clients.producer.producer_pool import ProducerPool
 
-READ_BYTES = 64 * 1024
 SKEW_REPORTED_FROM = 2.0
 """A warning is printed when the fullest partition has this many times its fair share, since one
 consumer gets all its work.
@@ -131,12 +129,12 @@ def produce(
             queue_records_max=queue_records,
             enqueue_timeout_ms=enqueue_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            is_creating_topics=not is_dry_run,
             is_aborting_on_failure=is_aborting,
             partitioner=_partitioner(partitioner),
         )
     except ValueError as error:
         raise usage_error(f"--acks {acks}: {error}; or give --no-idempotence") from error
-
     record_of = _line_reader(topic, key_separator, headers, partition)
     is_spread_by_keys = bool(key_separator) and partition is None
     run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run, is_spread_by_keys=is_spread_by_keys)
@@ -158,8 +156,10 @@ def _line_reader(
     topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
 ) -> Callable[[bytes], ProducerRecord]:
     """The function that makes a record of a line. It raises OperationalFailure for a line without
-    the separator.
+    the separator. A topic without a name is a usage error.
     """
+    if not topic:
+        raise usage_error("TOPIC '' is not usable: accepted is the name of a topic")
     from clients.producer.producer_options import ProducerRecord
 
     def record_of(line: bytes) -> ProducerRecord:
@@ -281,8 +281,8 @@ class Run:
     async def _send_lines(self, pool: ProducerPool) -> None:
         from clients.budget import QueueFull
 
-        with progress_bar(_size_bytes(self._file), of_bytes=True) as advance:
-            async for line in _lines(self._file):
+        with progress_bar(size_bytes(self._file), of_bytes=True) as advance:
+            async for line in lines_of(self._file):
                 advance(len(line) + 1)
                 self.lines_read += 1
                 record = self._record_of(line)
@@ -365,36 +365,3 @@ class Run:
             console.print(
                 f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys", markup=False
             )
-
-
-def _size_bytes(file: Path | None) -> int | None:
-    try:
-        return None if file is None else file.stat().st_size
-    except OSError as error:
-        raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
-
-
-async def _lines(file: Path | None) -> AsyncIterator[bytes]:
-    """Yield lines as they arrive, so that typed lines are sent at once."""
-    try:
-        descriptor = sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY)
-    except OSError as error:
-        raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
-    rest = b""
-    try:
-        while data := await asyncio.to_thread(_read, descriptor, file):
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
-                yield line
-    finally:
-        if file is not None:
-            os.close(descriptor)
-    if rest:
-        yield rest
-
-
-def _read(descriptor: int, file: Path | None) -> bytes:
-    try:
-        return os.read(descriptor, READ_BYTES)
-    except OSError as error:
-        raise OperationalFailure(f"{file or 'standard input'} cannot be read: {error.strerror}") from error

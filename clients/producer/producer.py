@@ -71,7 +71,7 @@ class Producer:
             self._clock,
             max_age_ms=self._options.metadata_max_age_ms,
             backoff_ms=self._options.retry_backoff_ms,
-            may_create=True,
+            may_create=self._options.is_creating_topics,
             first_look_ms=self._options.metadata_timeout_ms,
             on_refresh=self._refreshed,
         )

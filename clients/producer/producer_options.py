@@ -81,6 +81,8 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
     topic.metadata.refresh.interval.ms).
     """
     metadata_timeout_ms: float = 10_000
+    is_creating_topics: bool = True
+    """Whether brokers may create a topic that does not exist (auto.create.topics.enable)."""
     is_aborting_on_failure: bool = False
     partitioner: Callable[[], Partitioner] = Murmur2Partitioner
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
 from collections import Counter
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 import typer
 
-from cli.clients.produce import Run, _lines, _partitioner
+from cli.clients.input_lines import lines_of
+from cli.clients.produce import Run, _partitioner, produce
 from clients.producer.producer_options import ProducerOptions, ProducerRecord
 from runtime.process import ExitCode, OperationalFailure
+from tests.support.clients.scripted_cluster import METADATA, ScriptedCluster
 
 
 @pytest.mark.parametrize(("is_spread_by_keys", "is_told"), [(True, True), (False, False)])
@@ -37,7 +44,43 @@ def test_one_full_partition_is_a_matter_of_the_keys_only_where_there_are_keys(
 
 async def test_a_file_that_cannot_be_read_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(OperationalFailure, match=f"{tmp_path} cannot be read: Is a directory"):
-        [line async for line in _lines(tmp_path)]
+        [line async for line in lines_of(tmp_path)]
+
+
+def test_an_interrupted_command_does_not_wait_for_another_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as source, open(writing, "wb", buffering=0) as typed:
+        monkeypatch.setattr(sys, "stdin", source)
+
+        async def interrupted() -> None:
+            typed.write(b"one\n")
+            async with aclosing(lines_of(None)) as lines:
+                assert await anext(lines) == b"one"
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(anext(lines), 0.05)
+
+        command = threading.Thread(target=asyncio.run, args=[interrupted()], daemon=True)
+        command.start()
+        command.join(10)
+        assert not command.is_alive()
+
+
+async def test_a_dry_run_creates_no_topic(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("one\n")
+    async with ScriptedCluster() as cluster:
+        (broker,) = cluster.brokers.values()
+        await asyncio.to_thread(produce, "t", str(broker.address), file, is_dry_run=True)
+        requests = broker.requests(METADATA)
+        assert requests
+        assert not any(asked.allow_auto_topic_creation for asked in requests)
+
+
+def test_a_topic_without_a_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        produce("")
+    assert ended.value.exit_code == ExitCode.USAGE
+    assert "TOPIC '' is not usable" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [".", "..x:y", "no.such:Class", "os:nothing", ":"])

@@ -48,6 +48,7 @@ from broker.groups.core.group_messages import (
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import Group, GroupState
 from broker.groups.core.group_turn import GroupLimits
+from broker.groups.deleted_topics import DeletedTopics
 from broker.groups.group_routing import GroupRouting
 from broker.groups.group_shard import GroupShard
 from broker.metadata.core.cluster_image import ClusterImage, group_partition
@@ -89,9 +90,10 @@ class GroupCoordinator:
             clock,
             partition_count=routing.partition_count,
             make=self._made,
-            on_loaded=self._evict_moved_groups,
+            on_loaded=self._loaded,
             may_answer=may_answer,
         )
+        self._deleted_topics = DeletedTopics()
 
     # --- leadership
 
@@ -104,8 +106,9 @@ class GroupCoordinator:
         self.refresh_leadership()
         change = difference(before, after)
         gone = frozenset(deleted.name for deleted in change.deleted)
+        self._deleted_topics.note(self._led.shards, gone)
         for shard in self._led if gone else ():
-            shard.forget_topics(gone)
+            self._deleted_topics.forget(shard)
         if change.changed_links:
             for shard in self._led:
                 self._evict_moved_groups(shard)
@@ -115,6 +118,11 @@ class GroupCoordinator:
         ceased to lead.
         """
         self._led.refresh()
+        self._deleted_topics.keep_only(self._led.shards)
+
+    def _loaded(self, shard: GroupShard) -> None:
+        self._deleted_topics.forget(shard)
+        self._evict_moved_groups(shard)
 
     def _made(self, partition: int, leader_epoch: int) -> GroupShard:
         return GroupShard(

@@ -78,7 +78,6 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         self.guards = VerificationGuards()
         self.timers: TimerQueue[TimerKey] = TimerQueue(clock, self._fire)
         self._ending_producers: Counter[int] = Counter()
-        self._deleted_topics: frozenset[str] = frozenset()
 
     # --- transactions
 
@@ -144,16 +143,11 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         self.groups.settle_replay()
         for group in self.groups:
             self.submit(ResumeGroup(group_id=group.group_id))
-        if self._deleted_topics:
-            self.forget_topics(self._deleted_topics)
 
     # --- commands
 
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """Remove the offsets of deleted topics; during the load, once it is done."""
-        if not self.is_loaded:
-            self._deleted_topics |= topics
-            return
+        """Remove the offsets of deleted topics; the shard is loaded."""
         # lanes too: a commit under way may be the first one of its group
         for name in dict.fromkeys((*self.groups.names(), *self._lanes)):
             self.submit(ForgetTopics(group_id=name, topics=topics))

@@ -25,6 +25,8 @@ class MemoryLog:
         self.appends: dict[int, list[bytes]] = {}
         self.failures: list[tuple[ErrorCode, bool]] = []
         """Errors for the next appends, and whether the bytes are in the log all the same."""
+        self.load_failures: list[ErrorCode] = []
+        """Errors for the next reads."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.append_count = 0
@@ -51,6 +53,8 @@ class MemoryLog:
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         await self.gate.wait()
+        if self.load_failures:
+            raise PartitionFailure(self.load_failures.pop(0))
         for batches in tuple(self.appends.get(partition, ())):
             await asyncio.sleep(0)
             yield batches

@@ -208,6 +208,25 @@ async def test_a_topic_that_is_deleted_during_the_load_leaves_no_offsets(site: S
     await eventually(lambda: site.committed() is None)
 
 
+@pytest.mark.parametrize("is_led_anew", [False, True], ids=["load fails", "next leader epoch"])
+async def test_a_topic_that_is_deleted_during_a_load_in_vain_leaves_no_offsets(site: Site, is_led_anew: bool) -> None:
+    await site.loaded()
+    assert await site.commit(1) is ErrorCode.none
+    site.log.epochs[HOME] = 2
+    site.log.gate.clear()
+    site.coordinator.refresh_leadership()
+    gone = DeletedTopic(name="t", topic_id=b"t" * 16)
+    await site.change(ControlBatch(brokers=[BrokerInfo(node_id=1)], deleted_topics=[gone]))
+    if is_led_anew:
+        site.log.epochs[HOME] = 3
+        site.coordinator.refresh_leadership()
+    else:
+        site.log.load_failures.append(ErrorCode.kafka_storage_error)
+    site.log.gate.set()
+    await eventually(lambda: not site.log.load_failures and HOME in site.coordinator.loaded_partitions)
+    await eventually(lambda: site.committed() is None)
+
+
 async def test_a_leadership_that_is_lost_during_the_load_is_no_defect(site: Site) -> None:
     await site.loaded()
     assert await site.commit(1) is ErrorCode.none

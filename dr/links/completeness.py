@@ -90,6 +90,8 @@ async def complete_until(
         wanted = [one for one in completeness.partitions() if matches(one.topic, whitelist=topics, blacklist=())]
         found = by_topic(wanted, until_ms=until_ms)
         show(found)
-        if all(one.is_complete for one in found) or clock.monotonic_ms() >= deadline_ms:
+        # A mirror that has just started knows no topic yet.
+        is_complete = bool(found) and all(one.is_complete for one in found)
+        if is_complete or clock.monotonic_ms() >= deadline_ms:
             return found
         await asyncio.sleep(POLL_S)

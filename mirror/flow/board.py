@@ -22,7 +22,7 @@ from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_effects import Effects, OnBroken, OnTransition
 from mirror.flow.core.flow_events import ClockWentBack, Command, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
-from mirror.flow.core.lag import Lag, Progress, measure, received
+from mirror.flow.core.lag import Lag, Progress, complete_until_ms, measure, received
 from mirror.flow.effect_acts import EffectActs
 from mirror.flow.rows import NO_LEADER, Moment, QuietRounds, Row
 from mirror.link.core.link_roles import GapPolicy, LinkRole
@@ -320,10 +320,10 @@ class FlowBoard:
         """The age (ms) of the last moment up to which the target has all of the source's records;
         None if unknown.
         """
-        caught_up_at_ms = self._progress(self._rows[key]).caught_up_at_ms
-        if self._rows[key].facts.state is FlowState.PROMOTED or caught_up_at_ms == UNKNOWN:
+        until_ms = complete_until_ms(self._progress(self._rows[key]))
+        if self._rows[key].facts.state is FlowState.PROMOTED or until_ms == UNKNOWN:
             return None
-        return max(0, self._noted_now_ms() - caught_up_at_ms)
+        return max(0, self._noted_now_ms() - until_ms)
 
     def is_stalled(self, key: TopicPartition) -> bool:
         """True while the partition is not mirrored, or its source does not answer: earlier

@@ -154,13 +154,10 @@ def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
 
 
 def _reported(one: MirrorPartition, asked_at_ms: int) -> int:
-    """The lag in a mirror's report. A mirror that has copied nothing yet, or does not know its
-    progress, has a lag only since its own start.
+    """The time in a mirror's report. Its lag proves nothing: before the mirror has caught up once,
+    that may count from its own start.
     """
-    if one.HasField("complete_ms_ago"):
-        return asked_at_ms - one.complete_ms_ago
-    has_begun = one.lag_records == 0 or one.mirrored_records > 0
-    return asked_at_ms - one.lag_ms if one.lag_records != UNKNOWN and one.lag_ms >= 0 and has_begun else NEVER
+    return asked_at_ms - one.complete_ms_ago if one.HasField("complete_ms_ago") else NEVER
 
 
 def by_topic(partitions: Iterable[PartitionCompleteness], *, until_ms: int) -> list[TopicCompleteness]:

@@ -117,6 +117,16 @@ def put_back(progress: Progress, by_ms: int) -> Progress:
     return replace(progress, **earlier, started_at_ms=progress.started_at_ms - by_ms)
 
 
+def complete_until_ms(progress: Progress) -> int:
+    """The last moment (Unix ms) up to which the target has all of the source's records; UNKNOWN if
+    there is none yet. During a first catch-up it is the time of the newest mirrored record: a later
+    record with an earlier time counts as late. A time after the start proves nothing.
+    """
+    if progress.caught_up_at_ms != UNKNOWN:
+        return progress.caught_up_at_ms
+    return progress.mirrored_timestamp_ms if 0 < progress.mirrored_timestamp_ms < progress.started_at_ms else UNKNOWN
+
+
 def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:
     """The lag at `now_ms`; `stale_after_ms` is the longest silence of a healthy source (a long poll
     and some).
@@ -138,11 +148,6 @@ def _lag_bytes(records: int, progress: Progress) -> int:
 
 
 def _lag_ms(progress: Progress, now_ms: int) -> int:
-    if progress.caught_up_at_ms != UNKNOWN:
-        return max(0, now_ms - progress.caught_up_at_ms)
-    # Never caught up since the start: the newest mirrored record's own time is a better estimate
-    # than the start.
-    since = progress.started_at_ms
-    if 0 < progress.mirrored_timestamp_ms < since:
-        since = progress.mirrored_timestamp_ms
-    return max(0, now_ms - since)
+    # Never caught up since the start, and the times of the records are of no use.
+    complete_ms = complete_until_ms(progress)
+    return max(0, now_ms - (progress.started_at_ms if complete_ms == UNKNOWN else complete_ms))

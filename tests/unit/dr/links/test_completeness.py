@@ -35,7 +35,7 @@ class Looks:
         lag = self._lags.pop(0) if len(self._lags) > 1 else self._lags[0]
         if lag is None:
             raise OperationalFailure("no agent answers")
-        one = MirrorPartition(topic="orders", partition=0, lag_records=lag, lag_ms=500 * (lag > 0), mirrored_records=1)
+        one = MirrorPartition(topic="orders", partition=0, lag_records=lag, complete_ms_ago=500 * (lag > 0))
         completeness.take_mirror(DescribeMirrorReply(partitions=[one]), asked_at_ms=NOW_MS)
 
 
@@ -58,6 +58,20 @@ async def test_looks_are_repeated_until_all_is_there_whatever_fails_meanwhile() 
     looks = Looks(None, 5, None, 0)
     (found,) = await asked(looks, timeout_ms=60_000)
     assert (found.is_complete, looks.count) == (True, 4)
+
+
+async def test_looks_are_repeated_while_no_topic_is_known() -> None:
+    """A mirror that has just started has not asked the source for its topics yet."""
+    looks = 0
+
+    async def look(completeness: Completeness) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            await Looks(0)(completeness)
+
+    (found,) = await complete_until(look, until_ms=NOW_MS, topics=[".*"], timeout_ms=60_000, clock=SystemClock())
+    assert (found.is_complete, looks) == (True, 3)
 
 
 async def test_a_look_that_fails_when_time_is_up_is_the_answer() -> None:

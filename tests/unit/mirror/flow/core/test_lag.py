@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mirror.flow.core.lag import Lag, Progress, measure, moved
+import pytest
+
+from mirror.flow.core.lag import Lag, Progress, complete_until_ms, measure, moved
+from wire.protocol.ids import UNKNOWN
 
 
 def test_lag_is_zero_only_after_a_recent_answer_of_the_source() -> None:
@@ -35,3 +38,16 @@ def test_lag_in_time_counts_from_the_last_moment_at_which_the_copy_was_complete(
     assert measure(progress, now_ms=400, stale_after_ms=500).ms == 200
     progress = moved(progress, target_log_end_offset=20)
     assert measure(progress, now_ms=400, stale_after_ms=500) == Lag(records=0, bytes=0, ms=0)
+
+
+@pytest.mark.parametrize(("mirrored_ms", "until_ms"), [(700, 700), (-1, UNKNOWN), (1_200, UNKNOWN)])
+def test_before_a_copy_has_caught_up_only_the_times_of_its_records_prove_anything(
+    mirrored_ms: int, until_ms: int
+) -> None:
+    progress = moved(
+        Progress(started_at_ms=1_000), source_high_watermark=50, source_asked_at_ms=1_100, target_log_end_offset=10
+    )
+    progress = moved(progress, mirrored_records=10, mirrored_timestamp_ms=mirrored_ms)
+    assert complete_until_ms(progress) == until_ms
+    caught_up = moved(progress, target_log_end_offset=50)
+    assert complete_until_ms(caught_up) == 1_100

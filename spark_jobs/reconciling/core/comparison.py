@@ -160,7 +160,8 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
     without any record of the key has removed its tombstone and all earlier records; the other site,
     which compacts later (a standby never), still has that tombstone. Compaction also removes
     records of aborted transactions, which replace none, and the marker of a transaction of which
-    the site has no record, but nothing at the end of a log. All records of the partitions must be
+    the site has no record, but nothing at the end of a log. It changes no record: two sites that
+    hold different ones at an offset differ without a reason. All records of the partitions must be
     given. The second frame has the columns of the first and `records`.
     """
     known = _with_transactions(records, source=source, target=target)
@@ -174,6 +175,10 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
         )
     )
     is_at_source = F.col("at_source") > F.col("at_target")
+    at_offset = Window.partitionBy("topic", "partition", "offset")
+    held = held.withColumns(
+        {f"{name}_in_all": F.sum(name).over(at_offset) for name in ("at_source", "at_target")},
+    )
     sided = held.where(F.col("at_source") != F.col("at_target")).select(
         "topic",
         "partition",
@@ -186,6 +191,9 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
         "is_control",
         "is_aborted",
         F.when(is_at_source, F.col("is_at_target")).otherwise(F.col("is_at_source")).alias("is_transaction_there"),
+        (F.when(is_at_source, F.col("at_target_in_all")).otherwise(F.col("at_source_in_all")) > 0).alias(
+            "is_held_there"
+        ),
     )
     by_key = known.where(F.col("key").isNotNull() & ~F.col("is_control") & ~F.col("is_aborted")).groupBy(*LOG, "key")
     newest = by_key.agg(F.max("offset").alias("newest"))
@@ -214,7 +222,9 @@ def _is_explained() -> Column:
     is_deleted_there = F.col("newest").isNull() & (F.col("tombstone") >= F.col("first_offset"))
     is_marker_removable = ~F.col("is_transaction_there") & (F.col("last") > F.col("first_offset"))
     by_key = is_newer_there | F.coalesce(is_deleted_there, F.lit(False)) | F.col("is_aborted")
-    return F.when(F.col("is_control"), F.coalesce(is_marker_removable, F.lit(False))).otherwise(by_key)
+    is_removed = F.when(F.col("is_control"), F.coalesce(is_marker_removable, F.lit(False))).otherwise(by_key)
+    # a record that differs at both sites is none that one of them has removed
+    return ~F.col("is_held_there") & is_removed
 
 
 def _with_transactions(records: DataFrame, *, source: str, target: str) -> DataFrame:

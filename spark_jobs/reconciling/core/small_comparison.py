@@ -204,6 +204,7 @@ def compacted_differences(records: Collection[RecordRow], *, source: str, target
     newest: dict[tuple[object, ...], int] = {}
     tombstones: dict[tuple[object, ...], int] = {}
     copies: dict[RecordRow, int] = defaultdict(int)
+    held = {one[:4] for one in records}
     for one in records:
         copies[one._replace(site="")] += 1 if one.site == source else -1
         if one.key is not None and not one.is_control and not transactions.is_aborted(one):
@@ -225,7 +226,9 @@ def compacted_differences(records: Collection[RecordRow], *, source: str, target
             is_explained = tombstones.get((holder, *log), -1) >= one.offset
         else:
             is_explained = newer > one.offset
-        if is_explained or transactions.is_aborted(one):
+        # a record that differs at both sites is none that one of them has removed
+        is_held_there = (lacking, *one[1:4]) in held
+        if not is_held_there and (is_explained or transactions.is_aborted(one)):
             explained[one.topic, one.partition, kind].append(one.offset)
         else:
             unexplained.append(Run(one.topic, one.partition, kind, one.offset, one.offset))

@@ -138,6 +138,12 @@ COMPACTED: Final[Mapping[str, Iterable[RecordCase]]] = {
     ),
     # Nothing lies behind the marker at b, and compaction does not reach the end of a log.
     "marker at the end": (RecordCase("a", 0, b"k"), RecordCase("b", 0, b"k"), _ended("a", 1, _COMMIT)),
+    # Both sites have a record there: compaction removes records and changes none.
+    "replaced": (
+        RecordCase("a", 0, b"k", b"1", ()),
+        RecordCase("b", 0, b"k", b"2", ()),
+        *(RecordCase(site, 1, b"k", b"new", ()) for site in "ab"),
+    ),
     # Compaction removes records of aborted transactions, and they replace none.
     "aborted": (
         _sent("a", 1, b"only aborted"),
@@ -150,6 +156,8 @@ COMPACTED_FOUND: Final = [
     Run("compacted", 0, "only_source", 2, 2),
     Run("marker at the end", 0, "only_source", 1, 1),
     Run("marker lost", 0, "only_source", 1, 1),
+    Run("replaced", 0, "only_source", 0, 0),
+    Run("replaced", 0, "only_target", 0, 0),
     Run("revived", 0, "only_target", 5, 5),
     Run("undeleted", 0, "only_source", 1, 1),
 ]

@@ -89,10 +89,11 @@ class LinksStore:
                     return True
         return False
 
-    async def adopt(self, record: LinkRecord, *, account: str = "") -> LinkRecord:
+    async def adopt(self, record: LinkRecord, *, account: str = "", unless_accounted: bool = False) -> LinkRecord:
         """Store `record` if it supersedes the stored one, together with the account of the failover
         that leads to its epoch, if given. Return the record that is stored then. Raises
-        LinkUnknown.
+        LinkUnknown; with `unless_accounted` LinkConflict if the account of the epoch before is
+        stored.
         """
         stored = record
         async for attempt in jittered_backoff(
@@ -100,9 +101,39 @@ class LinksStore:
         ):
             with attempt:
                 stored, version = await self.get(record.name)
-                if supersedes(record, stored):
+                if supersedes(record, stored) and unless_accounted:
+                    stored = await self._adopt_unaccounted(stored, version, record)
+                elif supersedes(record, stored):
                     stored = await self._adopt_over(version, record, account)
         return stored
+
+    async def _adopt_unaccounted(self, stored: LinkRecord, version: int, record: LinkRecord) -> LinkRecord:
+        """Store `record` over that version if the account of the stored epoch does not exist: its
+        creation in the same transaction fails otherwise. So no client has written in that epoch,
+        if that had to wait for the account, and none will.
+        """
+        kept = link_znodes.failover_path(stored.name, stored.epoch)
+        steps: list[TransactionStep] = [
+            SetNode(path=znodes.link_path(record.name), value=encode_link(record), version=version),
+            CreateNode(path=kept),
+            DeleteNode(path=kept),
+        ]
+        try:
+            await self._transact_below_failovers(record.name, steps)
+        except NodeExistsError as error:
+            message = f"the account of epoch {stored.epoch} is stored: clients may have written in that epoch"
+            raise LinkConflict(message, stored) from error
+        return record
+
+    async def _transact_below_failovers(self, link: str, steps: Sequence[TransactionStep]) -> None:
+        try:
+            await self._zookeeper.transaction(steps)
+        except NoNodeError:
+            # Only the first failover of a link finds no parent, so it is not looked for before:
+            # writers wait. Not `ensure_path`: it would create the node of a deleted link again.
+            with contextlib.suppress(NodeExistsError):
+                await self._zookeeper.create(link_znodes.failovers_path(link))
+            await self._zookeeper.transaction(steps)
 
     async def _adopt_over(self, version: int, record: LinkRecord, account: str) -> LinkRecord:
         """Store `record` over that version, and return the record that is stored then."""
@@ -136,13 +167,7 @@ class LinksStore:
         raised = SetNode(path=path, value=encode_link(record), version=version)
         # One transaction: a killed run must not leave an epoch whose final account is lost.
         try:
-            await self._zookeeper.transaction([raised, CreateNode(path=kept, value=payload)])
-        except NoNodeError:
-            # Only the first failover of a link finds no parent, so it is not looked for before:
-            # writers wait. Not `ensure_path`: it would create the node of a deleted link again.
-            with contextlib.suppress(NodeExistsError):
-                await self._zookeeper.create(link_znodes.failovers_path(record.name))
-            await self._zookeeper.transaction([raised, CreateNode(path=kept, value=payload)])
+            await self._transact_below_failovers(record.name, [raised, CreateNode(path=kept, value=payload)])
         except NodeExistsError:
             await self._zookeeper.transaction([raised, SetNode(path=kept, value=payload)])
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+import grpc
 from msgspec import Struct, field
 
 from dr.failover.accounting import Accounting
@@ -178,25 +179,27 @@ class SiteActions(Struct, kw_only=True):
         return stored, problem
 
     async def _hand_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
-        """Make the source active again. The record is stored first at the source, which is the
-        passive site until then.
+        """Make the source active again. The record is stored first at the target, which refuses it
+        once it has the account of its epoch: another run may have finished the truncation since the
+        last look, and clients write there then.
         """
         assert self.source is not None
-        # Another run may have finished the truncation since the last look: clients may write at the
-        # target then.
-        accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
-        if any(account.epoch == record.epoch - 1 for account in accounts):
-            return None, f"another run has stored the account of epoch {record.epoch - 1}"
-        stored, problem = await self._store(self.source, record)
-        if stored == record:
-            # The same run may confirm the target now. So the source takes no writes before the
-            # target has the record.
-            target_stored, problem = await self._store(self.target, record)
-            if target_stored == record:
-                return stored, await self._confirm(self.source, record)
-            why = problem or "it has another one"
-            problem = f"{self.target.name} does not have the record ({why}): fail over to {self.source.name}"
-        return stored, problem
+        problem = ""
+        try:
+            reply = await self.target.adopt_link(record, timeout_ms=self.timeouts.enforce_ms, unless_accounted=True)
+            if reply.record != record:
+                return reply.record, ""
+        except OperationalFailure as failure:
+            if isinstance(failure, SiteRefused) and failure.code is grpc.StatusCode.FAILED_PRECONDITION:
+                return None, str(failure)
+            problem = str(failure)
+        # Also if the target is silent: a failover to the source then finds the higher epoch there.
+        stored, source_problem = await self._store(self.source, record)
+        if stored != record:
+            return stored, source_problem
+        if problem:
+            return stored, f"{self.target.name} does not have the record ({problem}): fail over to {self.source.name}"
+        return stored, await self._confirm(self.source, record)
 
     async def _confirm(self, client: SiteClient, record: LinkRecord) -> str:
         try:

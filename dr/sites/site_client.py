@@ -224,11 +224,16 @@ class SiteClient:
         reply: site.LinkReply = await self._call("DeleteLink", request, timeout_ms=STORE_TIMEOUT_MS)
         return reply.record
 
-    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int, account: str = "") -> site.LinkReply:
+    async def adopt_link(
+        self, record: LinkRecord, *, timeout_ms: int, account: str = "", unless_accounted: bool = False
+    ) -> site.LinkReply:
         """Store a superseding record, together with its epoch's account if given, and wait until
         every broker enforces it; return the stored record, and whether its leaders are elected.
+        `unless_accounted`: SiteRefused once the site has the account of the epoch before.
         """
-        request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms, account_json=account)
+        request = site.AdoptLinkRequest(
+            record=record, timeout_ms=timeout_ms, account_json=account, unless_accounted=unless_accounted
+        )
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply
 

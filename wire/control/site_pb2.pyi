@@ -231,14 +231,16 @@ class DeleteLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class AdoptLinkRequest(_message.Message):
-    __slots__ = ("record", "timeout_ms", "account_json")
+    __slots__ = ("record", "timeout_ms", "account_json", "unless_accounted")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     ACCOUNT_JSON_FIELD_NUMBER: _ClassVar[int]
+    UNLESS_ACCOUNTED_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
     timeout_ms: int
     account_json: str
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., account_json: _Optional[str] = ...) -> None: ...
+    unless_accounted: bool
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., account_json: _Optional[str] = ..., unless_accounted: _Optional[bool] = ...) -> None: ...
 
 class AlterLinkRequest(_message.Message):
     __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max", "sync_bound_ms")

@@ -101,7 +101,12 @@ class LinkChanges(Answers):
         enforces the stored record.
         """
         await self._check_arbiter(request.record)
-        stored = await self._parts.store.adopt(request.record, account=request.account_json)
+        try:
+            stored = await self._parts.store.adopt(
+                request.record, account=request.account_json, unless_accounted=request.unless_accounted
+            )
+        except LinkConflict as conflict:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(conflict)) from conflict
         self._state_change.info(
             "link adopted",
             link=stored.name,

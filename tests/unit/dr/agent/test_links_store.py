@@ -64,7 +64,7 @@ class Znodes:
     async def ensure_path(self, _: str) -> None:
         """Creates no parents: no test looks at them."""
 
-    async def create(self, path: str, value: bytes) -> None:
+    async def create(self, path: str, value: bytes = b"") -> None:
         if path in self.kept:
             raise NodeExistsError
         self.kept[path] = value, 0
@@ -78,8 +78,9 @@ class Znodes:
             raise NoNodeError
 
     async def transaction(self, steps: Sequence[Any]) -> None:
+        created = {step.path for step in steps if isinstance(step, CreateNode)}
         for step in steps:
-            version = getattr(step, "version", None)
+            version = None if step.path in created else getattr(step, "version", None)
             if version is not None and step.path not in self.kept:
                 raise NoNodeError
             if version is not None and self.kept[step.path][1] != version:
@@ -121,6 +122,29 @@ async def test_an_account_that_is_not_final_replaces_no_final_one(
     for document in documents:
         await store.accounts.record("a-b", epoch=2, document=document.to_json())
     assert tree.account() == kept
+
+
+def raised(epoch: int) -> LinkRecord:
+    return changed(RECORD, epoch=epoch, active_site="a", kept_before_ms=0)
+
+
+async def test_writes_are_given_back_only_while_the_epoch_has_no_account() -> None:
+    """A client may have written as soon as the account is stored."""
+    tree: Any = Znodes()
+    store = LinksStore(tree)
+    await store.accounts.record("a-b", epoch=2, document=ACCOUNT.to_json())
+    with pytest.raises(LinkConflict, match="the account of epoch 2 is stored"):
+        await store.adopt(raised(3), unless_accounted=True)
+    assert (await store.get("a-b"))[0] == RECORD
+    assert tree.account() == ACCOUNT
+
+
+async def test_giving_writes_back_leaves_no_account() -> None:
+    tree: Any = Znodes()
+    store = LinksStore(tree)
+    assert await store.adopt(raised(3), unless_accounted=True) == raised(3)
+    assert (await store.get("a-b"))[0] == raised(3)
+    assert not any(path.startswith(link_znodes.failover_path("a-b", 2)) for path in tree.kept)
 
 
 class LosingAnswers(Znodes):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from dr.failover.actions import SiteActions
@@ -14,7 +15,7 @@ from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.steps import Decision, FailoverPolicy, Step
 from dr.failover.report import FailoverTimeouts
 from dr.sites.core.fencing import raised
-from dr.sites.site_client import SiteUnreachable
+from dr.sites.site_client import SiteRefused, SiteUnreachable
 from runtime.clock import SystemClock
 from tests.unit.dr.core.link_model import ModelLink, ModelSite, Operator
 from wire.control.cluster_pb2 import LinkRecord
@@ -29,18 +30,17 @@ class Client:
         self._calls = calls
         self._is_silent = is_silent
 
-    async def adopt_link(self, record: LinkRecord, **_: Any) -> Any:
+    async def adopt_link(self, record: LinkRecord, *, unless_accounted: bool = False, **_: Any) -> Any:
         self._calls.append(f"adopt at {self.name}")
         if self._is_silent:
             raise SiteUnreachable(f"site {self.name} does not answer AdoptLink")
+        if unless_accounted and record.epoch - 1 in self._site.accounts:
+            raise SiteRefused("the account is stored", grpc.StatusCode.FAILED_PRECONDITION)
         return SimpleNamespace(record=self._site.adopt(record), has_leaders=False)
 
     async def confirm_link(self, *_: Any, **__: Any) -> Any:
         self._calls.append(f"confirm at {self.name}")
         return SimpleNamespace(are_writable=True)
-
-    async def failovers(self, _: str) -> list[str]:
-        return [account.to_json() for account in self._site.accounts.values()]
 
 
 def link_that_waits_for_a_truncation() -> ModelLink:
@@ -79,14 +79,14 @@ async def handed_back(link: ModelLink, *, is_target_silent: bool = False) -> tup
 async def test_the_source_takes_writes_after_the_target_has_the_record() -> None:
     link = link_that_waits_for_a_truncation()
     calls, stored, problem = await handed_back(link)
-    assert calls == ["adopt at a", "adopt at b", "confirm at a"]
+    assert calls == ["adopt at b", "adopt at a", "confirm at a"]
     assert (stored, problem) == (link.a.record, "")
     assert link.a.record == link.b.record
 
 
 async def test_a_target_that_does_not_answer_may_be_taking_writes() -> None:
     calls, stored, problem = await handed_back(link_that_waits_for_a_truncation(), is_target_silent=True)
-    assert calls == ["adopt at a", "adopt at b"]
+    assert calls == ["adopt at b", "adopt at a"]
     assert stored is not None
     assert problem == "b does not have the record (site b does not answer AdoptLink): fail over to a"
 
@@ -99,5 +99,5 @@ async def test_a_failover_that_another_run_has_finished_is_not_handed_back(is_pr
             break
     assert link.b.is_writable() is is_promoted
     calls, stored, problem = await handed_back(link)
-    assert (calls, stored) == ([], None)
-    assert problem == "another run has stored the account of epoch 2"
+    assert (calls, stored) == (["adopt at b"], None)
+    assert problem == "the account is stored"

@@ -373,6 +373,7 @@ class Mirror:
                 self.producers.report()
             self.pauses.enforce()
             self._peers.look()
+            self.board.forget_retired(self.producers.forget)
             self.look()
             if self._ranks.update():
                 self.fetchers.reassign()

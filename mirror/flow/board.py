@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import islice
 from uuid import UUID
 
@@ -21,14 +21,14 @@ from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_effects import Effects, OnBroken, OnTransition
 from mirror.flow.core.flow_events import ClockWentBack, Command, TopicReplaced
-from mirror.flow.core.flow_state import FlowFacts, FlowState
+from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.lag import Lag, Progress, complete_until_ms, measure, received
-from mirror.flow.effect_acts import EffectActs
-from mirror.flow.rows import NO_LEADER, Moment, QuietRounds, Row
+from mirror.flow.effect_acts import EffectActs, StateLines
+from mirror.flow.rows import NO_LEADER, Moment, QuietRounds, RetiredRows, Row
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
-from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from runtime.logs import get_logger
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NO_LAG = Lag(records=0, bytes=0, ms=0)
@@ -37,7 +37,6 @@ CLOCK_STEP_MS = 100
 """Smaller backward steps are ignored: they are within the precision of a lag."""
 
 _log = get_logger("mirror.flow")
-_state_change = state_change_logger()
 
 
 class FlowBoard:
@@ -67,6 +66,7 @@ class FlowBoard:
         self._stale_after_ms = stale_after_ms
         self._acts = EffectActs(effects, chance, self.submit)
         self._rows: dict[TopicPartition, Row] = {}
+        self._retired = RetiredRows(self._rows, clock)
         self._restless: set[TopicPartition] = set()
         # Without a regular check either: this site is active, and only a change of the role can
         # change anything about them.
@@ -82,8 +82,7 @@ class FlowBoard:
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self._on_broken = on_broken
         self._on_transition = on_transition
-        # The lines about changes of state that are written together.
-        self._lines: LogLines | None = None
+        self._lines = StateLines()
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return (key for key, _ in self.rows())
@@ -107,13 +106,16 @@ class FlowBoard:
         MIRRORING, and at the last answer of their source the target had all its records. Any thread
         may call this.
         """
-        rows = ((key, self._rows[key]) for key in tuple(self._restless))
-        return [(key, row) for key, row in rows if not row.is_retired]
+        return self._shown(self._restless)
 
     def promoted_rows(self) -> list[tuple[TopicPartition, Row]]:
         """The partitions of this daemon whose mirroring has ended because this site is active."""
-        rows = ((key, self._rows[key]) for key in tuple(self._promoted))
-        return [(key, row) for key, row in rows if not row.is_retired]
+        return self._shown(self._promoted)
+
+    def _shown(self, keys: AbstractSet[TopicPartition]) -> list[tuple[TopicPartition, Row]]:
+        # a copy, and rows may be gone: the metrics call this in another thread
+        rows = ((key, self._rows.get(key)) for key in tuple(keys))
+        return [(key, row) for key, row in rows if row is not None and not row.is_retired]
 
     def rows_to_turn(self, role: LinkRole) -> list[tuple[TopicPartition, Row]]:
         """The partitions that must learn of this role. A settled one carries on under a fence as
@@ -159,7 +161,16 @@ class FlowBoard:
         it again when the topic returns.
         """
         self._rows[key].is_retired = True
+        self._retired.note(key)
         self.submit(key, TopicReplaced(reason=reason))
+
+    def forget_retired(self, may_forget: Callable[[TopicPartition], bool]) -> None:
+        """Remove the rows of partitions that were retired long ago, where `may_forget`."""
+        for key in self._retired.take_unused(may_forget):
+            del self._rows[key]
+            for keys in (self._restless, self._promoted, self._alone):
+                keys.discard(key)
+            self._settled = None if self._settled == key else self._settled
 
     def submit(self, key: TopicPartition, command: Command) -> Decision:
         """Decide, apply, act. Raises KeyError if the board does not have the partition."""
@@ -180,7 +191,8 @@ class FlowBoard:
         if FlowState.PROMOTED in (before.state, after.state):
             self._note_promoted(key, row)
         if before.state is not after.state:
-            self._log_change(key, before.state, after)
+            self._lines.write(key, before.state, after)
+            self._on_transition(key, before.state, after.state, after.reason)
         elif decision.reason and decision.reason != before.reason:
             _log.debug(decision.reason, partition=str(key), state=after.state.value, generation=after.generation)
         for effect in decision.effects:
@@ -253,8 +265,7 @@ class FlowBoard:
         if self._settled is None or not self.is_settled(self._settled):
             self._settled = next((key for key, _ in self.rows() if self.is_settled(key)), None)
         settled = [] if self._settled is None else [self._rows[self._settled]]
-        promoted = (row for key in tuple(self._promoted) if not (row := self._rows[key]).is_retired)
-        return [*settled, *islice(promoted, 1)]
+        return [*settled, *(row for _, row in islice(self.promoted_rows(), 1))]
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""
@@ -375,26 +386,6 @@ class FlowBoard:
         """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
-    @contextmanager
-    def lines_together(self) -> Iterator[None]:
-        """Write lines about changes of state together, which costs less; await nothing inside."""
-        lines = self._lines = LogLines(STATE_CHANGE)
-        try:
-            yield
-        finally:
-            self._lines = None
-            lines.write()
-
-    def _log_change(self, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
-        fields = {
-            "partition": str(key),
-            "before": before.value,
-            "state": after.state.value,
-            "generation": after.generation,
-            "offset": after.chain_offset,
-        }
-        if self._lines is None:
-            _state_change.info(after.reason, **fields)
-        else:
-            self._lines.add(event=after.reason, **fields)
-        self._on_transition(key, before, after.state, after.reason)
+    def lines_together(self) -> AbstractContextManager[None]:
+        """Write lines about changes of state together; await nothing inside."""
+        return self._lines.together()

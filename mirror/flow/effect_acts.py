@@ -1,10 +1,13 @@
-"""Carries out the effects of a decision for a row of the board."""
+"""Carries out the effects of a decision for a row of the board, and writes the lines about changes
+of state.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, assert_never
 
 from mirror.flow.core.flow_effects import (
@@ -22,7 +25,9 @@ from mirror.flow.core.flow_effects import (
     StopFetching,
 )
 from mirror.flow.core.flow_events import Command, RetryDue
+from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.rows import Row
+from runtime.logs import STATE_CHANGE, LogLines, state_change_logger
 from wire.protocol.ids import TopicPartition
 
 RETRY_INITIAL_MS: Final = 25
@@ -34,6 +39,9 @@ RETRIES_A_SECOND_MAX: Final = 2000
 take the processor that the move needs. A change of the partition's leader or of the link's role
 ends a wait.
 """
+
+
+_state_change = state_change_logger()
 
 
 class EffectActs:
@@ -94,3 +102,35 @@ class EffectActs:
         row.retry = None
         self._waiting -= 1
         self._submit(key, due)
+
+
+class StateLines:
+    """The lines of one board."""
+
+    def __init__(self) -> None:
+        # The lines that are written together.
+        self._lines: LogLines | None = None
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write lines together, which costs less; await nothing inside."""
+        lines = self._lines = LogLines(STATE_CHANGE)
+        try:
+            yield
+        finally:
+            self._lines = None
+            lines.write()
+
+    def write(self, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
+        """The partition's flow is in another state."""
+        fields = {
+            "partition": str(key),
+            "before": before.value,
+            "state": after.state.value,
+            "generation": after.generation,
+            "offset": after.chain_offset,
+        }
+        if self._lines is None:
+            _state_change.info(after.reason, **fields)
+        else:
+            self._lines.add(event=after.reason, **fields)

@@ -43,7 +43,7 @@ class FetchAnswers:
             taken = [
                 self._accept(parts[answer.key], answer, asked, may_have_more=may_have_more)
                 for answer in answers
-                if answer.key in parts
+                if answer.key in parts and answer.key in self._board
             ]
         return [entry for entry in taken if entry is not None]
 
@@ -51,6 +51,8 @@ class FetchAnswers:
         """The broker has not answered a request for these partitions."""
         with self._board.lines_together():
             for key, part in parts.items():
+                if key not in self._board:
+                    continue
                 trouble = SourceTrouble.UNREACHABLE
                 self._board.submit(key, FetchFailed(generation=part.generation, trouble=trouble, reason=reason))
 

@@ -328,7 +328,7 @@ class Fetcher:
         for key in self._sent_parts.keys() - self._board.quiet_of(self._quiet):
             # In a fetch session unchanged partitions are missing from the answer, so a missing
             # partition is no event here.
-            if key not in answered:
+            if key not in answered and key in self._board:
                 facts = self._board.row(key).facts
                 nothing = NothingFetched(
                     generation=self._sent_parts[key].generation,

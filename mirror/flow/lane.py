@@ -49,6 +49,16 @@ class Lane:
         window = self._windows.get(key)
         return window is None or window.is_idle
 
+    def forget(self, key: TopicPartition) -> bool:
+        """Drop the window of a deleted partition; False while something of it is kept or in
+        flight.
+        """
+        if not self.is_idle(key):
+            return False
+        self._windows.pop(key, None)
+        self._ready.pop(key, None)
+        return True
+
     def window(self, key: TopicPartition) -> SendWindow:
         """The partition's window."""
         window = self._windows.get(key)
@@ -61,6 +71,10 @@ class Lane:
     def pull(self) -> None:
         """Take all entries that the queue has for the lane."""
         while (entry := self._queue.take(self._number)) is not None:
+            # Its topic was deleted while the queue was not read.
+            if entry.key not in self._board:
+                self._queue.release(entry.size_bytes)
+                continue
             window = self.window(entry.key)
             try:
                 is_taken = window.push(entry)

@@ -87,13 +87,17 @@ class Prober:
             await asyncio.sleep(0)  # The answer is deferred, because the board is still in the decision that asked.
             self._no_answer(questions, "it has no leader", is_source=is_source)
         elif is_source:
-            await self._ask_source(questions)
+            await self._ask_source(self._on_board(questions))
         else:
-            await self._ask_target(questions)
+            await self._ask_target(self._on_board(questions))
+
+    def _on_board(self, questions: Mapping[TopicPartition, _Question]) -> dict[TopicPartition, _Question]:
+        """Without deleted partitions that were forgotten meanwhile."""
+        return {key: question for key, question in questions.items() if key in self._board}
 
     def _no_answer(self, questions: Mapping[TopicPartition, _Question], why: str, *, is_source: bool) -> None:
         with self._board.lines_together():
-            for key, (generation, _) in questions.items():
+            for key, (generation, _) in self._on_board(questions).items():
                 if is_source:
                     reason = f"the source does not answer for {key}: {why}"
                     self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
@@ -105,7 +109,7 @@ class Prober:
         # the epochs come with the ends, so both are of one moment at the leader
         ends = await self._target.log_ends({key: self._board.row(key).target for key in questions})
         with self._board.lines_together():
-            for key, (generation, _) in questions.items():
+            for key, (generation, _) in self._on_board(questions).items():
                 self._board.submit(key, _found_at_target(key, ends.get(key), generation))
 
     async def _ask_source(self, questions: Mapping[TopicPartition, _Question]) -> None:
@@ -117,7 +121,7 @@ class Prober:
         epoch_ends = await self._source.epoch_ends(with_epoch) if with_epoch else {}
         ends = await self._source.log_ends(leaders)
         with self._board.lines_together():
-            for key, (generation, epoch) in questions.items():
+            for key, (generation, epoch) in self._on_board(questions).items():
                 row = self._board.row(key)
                 if row.source != leaders[key]:
                     # After an unclean election the next leader may have another history. A

@@ -124,6 +124,13 @@ class Producer:
         """
         self._batches.discard(key, generation)
 
+    def forget(self, key: TopicPartition) -> bool:
+        """Forget a deleted partition; False while something of it is kept or in flight."""
+        if not self._batches.forget(key):
+            return False
+        self._reported_at_ms.pop(key, None)
+        return True
+
     @property
     def has_reports(self) -> bool:
         """True if a partition may be due for a report: thousands of idle ones need no check
@@ -220,16 +227,20 @@ class Producer:
         except Unreachable as error:
             self._pause(node_id)
             with self._board.lines_together():
-                for part in sent:
+                for part in self._on_board(sent):
                     self._answers.send_again(part, SendAgain(str(error)))
         else:
             by_key = {answer.key: answer for answer in answers}
             with self._board.lines_together():
-                for part in sent:
+                for part in self._on_board(sent):
                     self._answers.take(node_id, part, by_key.get(part.key))
         finally:
             self._in_flight[node_id] -= 1
             self._wake.set()
+
+    def _on_board(self, sent: Sequence[SentPart]) -> list[SentPart]:
+        """Without deleted partitions that were forgotten during the request."""
+        return [part for part in sent if part.key in self._board]
 
     def _pause(self, node_id: int) -> None:
         self._paused_until_ms[node_id] = self._clock.monotonic_ms() + RETRY_MS

@@ -8,8 +8,9 @@ one object, and read it only before their next decision.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.link.ports import Leader
+from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
 
 NO_LEADER: Final = Leader(-1, -1)
@@ -27,6 +29,11 @@ class Moment(NamedTuple):
 
     at_ms: int
     monotonic_ms: float
+
+
+RETIRED_KEPT_MS: Final = 600_000
+"""How long (ms) the row of a deleted partition is kept: far longer than any request that names it.
+"""
 
 
 class QuietRounds:
@@ -54,7 +61,8 @@ class Row:
     target: Leader = NO_LEADER
     # Generation and offset of the next fetch; None while the flow does not fetch.
     wanted: tuple[int, int] | None = None
-    # The topic is at neither site: nothing is mirrored or shown, but workers may still use the row.
+    # The topic is at neither site: nothing is mirrored or shown, but workers may still use the row,
+    # which `RetiredRows` removes later.
     is_retired: bool = False
     # False while another daemon of the link mirrors the partition: that daemon shows, counts and
     # compares it.
@@ -70,6 +78,43 @@ class Row:
     quiet: QuietRounds | None = field(default=None, repr=False)
 
     @property
+    def is_in_use(self) -> bool:
+        """True while a worker fetches, queues, reports or retries for the partition."""
+        doing = (self.wanted, self.queueing, self.retry, self.leave_session, self.quiet)
+        return any(one is not None for one in doing)
+
+    @property
     def facts(self) -> FlowFacts:
         """The facts of the flow."""
         return self.flow.facts
+
+
+class RetiredRows:
+    """The retired ones of a board's rows: they are kept for a while, because workers may still use
+    them.
+    """
+
+    def __init__(self, rows: Mapping[TopicPartition, Row], clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+        # When they were retired (monotonic ms), the earliest first.
+        self._since_ms: dict[TopicPartition, float] = {}
+
+    def note(self, key: TopicPartition) -> None:
+        """The partition was retired just now."""
+        self._since_ms.pop(key, None)
+        self._since_ms[key] = self._clock.monotonic_ms()
+
+    def take_unused(self, may_forget: Callable[[TopicPartition], bool]) -> Iterator[TopicPartition]:
+        """The partitions that were retired long ago and are not used, by `may_forget` either; they
+        are taken out of here.
+        """
+        until_ms = self._clock.monotonic_ms() - RETIRED_KEPT_MS
+        for key in list(takewhile(lambda one: self._since_ms[one] <= until_ms, self._since_ms)):
+            row = self._rows[key]
+            # Its topic is back: it may be retired again later.
+            if not row.is_retired:
+                del self._since_ms[key]
+            elif not row.is_in_use and may_forget(key):
+                del self._since_ms[key]
+                yield key

@@ -160,6 +160,13 @@ class ProducerPool:
             lane = self._lanes[key] = stable_slot(key, len(self._producers))
         return lane
 
+    def forget(self, key: TopicPartition) -> bool:
+        """Forget a deleted partition; False while something of it is kept or in flight."""
+        if not self._producers[self.lane_of(key)].forget(key):
+            return False
+        del self._lanes[key]
+        return True
+
     def start(self) -> None:
         """Start all."""
         for lane in range(len(self._producers)):

@@ -123,6 +123,7 @@ class TopicBoard:
             for key in [key for key in self._board if key.topic in gone]:
                 self._board.retire(key, self._why_gone(key.topic))
             self._shown -= gone
+            has_moved = True
         self.troubles = _logged(wanted.troubles, before=self.troubles)
         self._placed = placed
         if has_moved:

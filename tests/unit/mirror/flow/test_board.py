@@ -23,7 +23,7 @@ from mirror.flow.core.flow_events import (
     TombstonesKept,
 )
 from mirror.flow.core.flow_state import FlowState
-from mirror.flow.rows import QuietRounds
+from mirror.flow.rows import RETIRED_KEPT_MS, QuietRounds
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from mirror.link.core.partitions import BatchRun
 from mirror.link.ports import Leader
@@ -305,3 +305,34 @@ def test_lines_that_are_written_together_are_those_of_single_changes(
     assert f"partition={KEY}" in line
     assert "state=PROMOTING" in line
     assert "event=turned" in line
+
+
+def test_a_retired_partition_is_forgotten_once_no_worker_can_use_it(board: FlowBoard, clock: ManualClock) -> None:
+    other = TopicPartition("orders", 1)
+    board.add(other, UUID(int=1))
+    quiet(board, clock)
+    board.retire(KEY, "deleted at both sites")
+    clock.advance(RETIRED_KEPT_MS - 1)
+    board.forget_retired(lambda _: True)
+    assert KEY in board
+    clock.advance(1)
+    board.forget_retired(lambda _: False)
+    board.row(KEY).queueing = object()
+    board.forget_retired(lambda _: True)
+    assert KEY in board
+    board.row(KEY).queueing = None
+    board.forget_retired(lambda _: True)
+    assert KEY not in board
+    assert [key for key, _ in board.restless_rows()] == [other]
+    assert board.alone() == [other]
+    assert board.examples() == []
+
+
+def test_a_partition_whose_topic_is_back_is_not_forgotten(board: FlowBoard, clock: ManualClock) -> None:
+    board.retire(KEY, "deleted at both sites")
+    clock.advance(RETIRED_KEPT_MS)
+    board.row(KEY).is_retired = False
+    board.forget_retired(lambda _: True)
+    board.retire(KEY, "deleted again")
+    board.forget_retired(lambda _: True)
+    assert KEY in board

@@ -19,6 +19,7 @@ from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import Command, Start
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.window import QueuedBatches
+from mirror.flow.effect_acts import StateLines
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.queue import ByteQueue
 from mirror.link.ports import FetchAnswer, FetchPart, FetchParts
@@ -269,13 +270,13 @@ async def test_an_answer_full_of_other_records_does_not_end_a_fault(monkeypatch:
         return [replace(one, records=memoryview(b"")) if one.key == FIRST else one for one in others]
 
     reached: defaultdict[TopicPartition, set[FlowState]] = defaultdict(set)
-    change = FlowBoard._log_change
+    write = StateLines.write
 
-    def noted(board: FlowBoard, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
+    def noted(lines: StateLines, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
         reached[key].add(after.state)
-        change(board, key, before, after)
+        write(lines, key, before, after)
 
-    monkeypatch.setattr(FlowBoard, "_log_change", noted)
+    monkeypatch.setattr(StateLines, "write", noted)
     monkeypatch.setattr(MemoryFetch, "fetch", filled)
     async with mirroring(world, **SETTINGS) as mirror:
         await eventually(lambda: FIRST in mirror.board and mirror.board.row(FIRST).facts.state is FlowState.FAULTED)

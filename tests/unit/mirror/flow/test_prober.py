@@ -30,6 +30,9 @@ class Board:
     def row(self, key: TopicPartition) -> Any:
         return self.rows[key]
 
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self.rows
+
     def moment(self) -> int:
         return 0
 

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.service import describe
+from mirror.flow import rows
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.topic_plan import AlterConfigs, CreateTopic
 from mirror.link.ports import Unreachable
@@ -226,3 +227,23 @@ async def test_a_topic_that_the_link_carries_no_longer_does_not_count_as_deleted
         world.record.topic_blacklist[:] = []
         world.source.produce("orders", 0)
         await eventually(world.is_equal)
+
+
+async def test_a_partition_that_is_deleted_at_both_sites_is_forgotten_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows, "RETIRED_KEPT_MS", 0)
+    world = world_with(partitions=1)
+    key = TopicPartition("orders", 0)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        row = mirror.board.row(key)
+        world.source.delete("orders")
+        world.target.delete("orders")
+        await eventually(lambda: row.is_retired)
+        await eventually(lambda: key not in mirror.board)
+        assert all(key not in fetcher.partitions for fetcher in mirror.fetchers)
+        world.source.add("orders", 1)
+        world.source.produce("orders", 0, 3)
+        await eventually(world.is_equal)
+        assert mirror.board.row(key) is not row

@@ -134,6 +134,15 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
         )
+    # The last pass removed records below this offset for newer ones above it, which only this copy
+    # has. The promoted site itself has no other log, and keeps what the pass has left.
+    compacted_to = hosted.log.compacted_to
+    if request.must_truncate and first_offset < compacted_to and not _is_failover(doors, request):
+        raise PartitionFailure(
+            ErrorCode.offset_out_of_range,
+            f"the copy is compacted up to {compacted_to}: below {first_offset} it lacks records whose newer ones "
+            "would go; antipode links reset copies the topic again",
+        )
     removed = "undone" if _is_failover(doors, request) else "reinstated"
     origin = Origin(
         kind=removed if request.must_truncate else "reset",

@@ -28,7 +28,7 @@ from wire.batches.record_batch import Buffer, InvalidBatch, read_header
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import ACKS_ALL, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED, UNKNOWN
 from wire.protocol.messages.produce_codec import RecordError
-from wire.rules.links import blocks
+from wire.rules.links import blocks, truncates_logs
 
 SETTLING_MS: Final = 35_000
 """Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
@@ -175,7 +175,8 @@ class HostedPartition:
         # This site takes writes now, so a mirror's reports about a source are outdated.
         self.source.forget()
         is_promotion = False
-        if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
+        # a failover that truncates removes records that were acknowledged, on a blocking link too
+        if link is not None and link.leader_epoch_floor > 0 and (not blocks(link) or truncates_logs(link)):
             promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
             if promoted_at is not None:
                 self.log.producers.carry_over(promoted_at)

@@ -98,6 +98,14 @@ def test_a_standby_that_had_every_acknowledged_record_waits_for_what_comes_again
         append(hosted, producer_id=6, sequence=4)
 
 
+def test_a_producer_whose_acknowledged_records_a_failover_to_a_time_removed_goes_on(tmp_path: Path) -> None:
+    hosted = led(tmp_path, leader_epoch=FLOOR)
+    link = LinkRecord(leader_epoch_floor=FLOOR, sync_policy="block", kept_before_ms=NOW_MS)
+    hosted.begin_writing(link, now_ms=1_000)
+    assert append(hosted, producer_id=5, sequence=9) == 1
+    assert append(hosted, producer_id=6, sequence=4) == 2
+
+
 def test_a_log_that_becomes_a_copy_forgets_the_epoch_of_a_leadership_that_wrote_nothing(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=FLOOR)
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR), now_ms=1_000)

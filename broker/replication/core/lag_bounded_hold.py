@@ -44,6 +44,8 @@ class LagBoundedHold(StandbyHold):
     lag_ms: float = 0.0
     limited_ms: float = 0.0
     looked_at_ms: float = -1.0
+    first_end: int = -1
+    """The log end at the first look, below which records are of an unknown age; -1 before it."""
     _marks: deque[_Mark] = field(default_factory=deque)
 
     @property
@@ -58,8 +60,12 @@ class LagBoundedHold(StandbyHold):
         return self.bound is not None and self.bound <= self.acknowledged
 
     def is_behind(self, high_watermark: int) -> bool:
-        """True while the standby lacks records that were made visible."""
-        return self.acknowledged < high_watermark
+        """True while the standby lacks visible records that are older than the bound, or may be:
+        producers that never pause keep it some records behind.
+        """
+        if self.acknowledged >= high_watermark:
+            return False
+        return self.first_end < 0 or self.acknowledged < self.first_end or self.lag_ms > self.bound_ms
 
     def begin_checks(self, *, now_ms: float) -> None:
         """The first record since `needs_checks` was false has arrived: it is not older than
@@ -87,6 +93,8 @@ class LagBoundedHold(StandbyHold):
 
     def _look(self, mirrorable_end: int, now_ms: float) -> None:
         before_ms = self.progressed_at_ms if self.looked_at_ms < 0 else self.looked_at_ms
+        if self.first_end < 0:
+            self.first_end = mirrorable_end
         if self.limit is not None:
             self.limited_ms += now_ms - before_ms
         # the time of the previous check: a record may count as older than it is, never as younger

@@ -43,6 +43,19 @@ def test_nothing_waits_for_a_standby_that_follows() -> None:
     assert one.limited_ms == 0
 
 
+def test_a_standby_that_follows_within_the_bound_is_not_behind_once_it_has_what_was_there_before() -> None:
+    """Under a load without a pause it never has everything, and would stay marked for ever."""
+    one = hold(acknowledged=-1)
+    assert one.is_behind(100)
+    one.report(40, high_watermark=100, mirrorable_end=100, now_ms=100)
+    assert one.is_behind(100)
+    look(one, 110, 200)
+    one.report(100, high_watermark=110, mirrorable_end=110, now_ms=250)
+    assert not one.is_behind(110)
+    look(one, 120, 200 + BOUND_MS + LOOK_MS)
+    assert one.is_behind(120)
+
+
 def test_a_silent_standby_throttles_from_half_of_the_bound_on_and_holds_beyond_it() -> None:
     one, bounds = hold(), {}
     for count in range(1, 15):

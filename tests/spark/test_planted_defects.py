@@ -1,11 +1,15 @@
 """R1 with two real sites: each defect that is planted in the log of the target is named by
-`antipode reconcile`, by its offsets and by nothing else. The target's broker is stopped while its
-segment files are written, since no client could make it store most of these defects.
+`antipode reconcile`, by its offsets and by nothing else; `--watch` counts the same ones (R5). The
+target's broker is stopped while its segment files are written, since no client could make it store
+most of these defects.
 """
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +27,7 @@ from tests.support.processes.processes import Processes
 
 pytestmark = pytest.mark.timeout(240)
 
+REPOSITORY: Final = Path(__file__).parents[2]
 NOW_MS: Final = round(time.time() * 1000)
 BATCHES: Final = 6
 RECORDS: Final = 10
@@ -171,6 +176,19 @@ def test_each_planted_defect_is_named_by_its_offsets_and_nothing_else(
 ) -> None:
     expected = {one.topic: sorted(getattr(defect, column)) for one, defect in zip(planted[:-1], DEFECTS, strict=True)}
     assert found(planted[:-1], tmp_path, *options) == expected
+
+
+def test_a_watch_counts_the_differences_of_one_comparison(planted: list[TwoLogs]) -> None:
+    topics = planted[:-1]
+    sites = ("--source", topics[0].a.bootstrap, "--target", topics[0].b.bootstrap)
+    names = ("--whitelist", ",".join(one.topic for one in topics))
+    command = [sys.executable, "-m", "cli.main", "reconcile", *sites, *names, "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as watch:
+        assert watch.stdout is not None
+        line = watch.stdout.readline()
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(60) == 0
+    assert f" {sum(len(defect.by_digests) for defect in DEFECTS)} differences" in line
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 3, 4])

@@ -36,6 +36,7 @@ PIPELINES: Final = (
     Pipeline(name="topic-to-files", summary="writes what a topic has got since the last run to Parquet files"),
     Pipeline(name="follow-topics", summary="keeps topics as Parquet files, and compares files and topics at the end"),
     Pipeline(name="hot-and-cold", summary="keeps a topic's records as files, and counts over files and topic by SQL"),
+    Pipeline(name="log-produce", summary="writes log lines as several clients send them"),
     Pipeline(name="log-documents", summary="keeps matching log lines as documents, each once, and finds them by SQL"),
     Pipeline(name="trigger-delay", summary="measures the delay of records for several times between two batches"),
     Pipeline(name="road-produce", summary="writes records as road checkpoints and recognition servers send them"),

@@ -4,8 +4,10 @@ clients of a job do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from runtime.process import OperationalFailure
 from spark_jobs.logs.cluster_client import security_of_file
 from wire.client.librdkafka_options import librdkafka_options
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 
+ANSWER_WITHIN_S: Final = 60.0
 BATCH_BYTES_MAX: Final = 1_000_000
 """librdkafka's own limit, below the default of a topic's max.message.bytes."""
 
@@ -34,3 +37,20 @@ def idempotent_producer(bootstrap: str, *, linger_ms: int = 5, batch_bytes_max: 
             **({} if security is None else librdkafka_options(security)),
         }
     )
+
+
+def send_all(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    """Send keys and values, and wait until all are acknowledged. OperationalFailure when some are
+    not.
+    """
+    problems: list[str] = []
+    for key, value in records:
+        producer.produce(
+            topic,
+            value,
+            key,
+            on_delivery=lambda error, _: problems.append(str(error)) if error is not None else None,
+        )
+        producer.poll(0)
+    if left := producer.flush(ANSWER_WITHIN_S) or len(problems):
+        raise OperationalFailure(f"{left} records were not written to {topic}: {problems[:1]}")

@@ -15,12 +15,10 @@ import time
 
 from pyspark.sql import SparkSession
 
-from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import at_least, submitted, topic_parser
 from spark_jobs.pipelines.core.road_records import DEVICE, SERVER, road_records
-from spark_jobs.pipelines.producers import idempotent_producer
+from spark_jobs.pipelines.producers import idempotent_producer, send_all
 
-ANSWER_WITHIN_S = 60.0
 GATHER_MS = 100
 BATCH_BYTES_MAX = 32_768
 """The data contract gives the data topic a max.message.bytes of 65,536, which is for whole batches.
@@ -45,17 +43,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:  # noqa: ARG001 
     producer = idempotent_producer(given.bootstrap_server, linger_ms=linger_ms, batch_bytes_max=BATCH_BYTES_MAX)
     at_ms = round(time.time() * 1000) - 1_000 * given.count
     values = road_records(given.count, at_ms=at_ms, route=given.route, first=given.first, bad_every=given.bad_every)
-    problems: list[str] = []
-    for value in values:
-        producer.produce(
-            given.topic,
-            value,
-            json.loads(value)["device_address"].encode(),
-            on_delivery=lambda error, _: problems.append(str(error)) if error is not None else None,
-        )
-        producer.poll(0)
-    if left := producer.flush(ANSWER_WITHIN_S) or len(problems):
-        raise OperationalFailure(f"{left} records were not written to {given.topic}: {problems[:1]}")
+    send_all(producer, given.topic, ((json.loads(value)["device_address"].encode(), value) for value in values))
     return f"wrote {given.count:,} records of route {given.route} to {given.topic}"
 
 

@@ -38,11 +38,11 @@ WORDS = ("plate", "road", "camera", "north", "south", "late")
 
 
 class Jobs:
-    """Pipelines against one broker."""
+    """Pipelines against one broker or site."""
 
-    def __init__(self, spark: SparkSession, broker: LoneBroker) -> None:
+    def __init__(self, spark: SparkSession, bootstrap: str) -> None:
         self.spark = spark
-        self.bootstrap = broker.bootstrap
+        self.bootstrap = bootstrap
 
     def topic(self, *, partitions: int = 2) -> str:
         name = f"t-{uuid.uuid4().hex[:8]}"
@@ -73,7 +73,7 @@ class Jobs:
 
 @pytest.fixture
 def jobs(spark: SparkSession, brokers: tuple[LoneBroker, LoneBroker]) -> Jobs:
-    return Jobs(spark, brokers[0])
+    return Jobs(spark, brokers[0].bootstrap)
 
 
 def lines_of(count: int, seed: int) -> list[str]:
@@ -177,6 +177,15 @@ def test_topics_are_followed_into_files_and_what_is_missing_or_repeated_there_is
     lost = follow_topics.LostRecords(topic=topics[0], partition=0, first_offset=0, records=1)
     assert found == follow_topics.Comparison(stored=90, missing=2, repeated=1, lost=1, lost_from=(lost,))
     assert not found.is_exact
+
+
+def test_generated_log_lines_are_of_several_clients_and_each_is_there_once(jobs: Jobs) -> None:
+    topic = jobs.topic()
+    assert jobs.run("log-produce", "--topic", topic, "--count", "40") == f"wrote 120 lines of 3 clients to {topic}"
+    lines = [value.decode().split(" ", 3) for value in jobs.values(topic)]
+    assert Counter(client for _, client, _, _ in lines) == {"web-1": 40, "web-2": 40, "web-3": 40}
+    assert Counter(level for _, _, level, _ in lines) == {"INFO": 72, "WARN": 24, "ERROR": 24}
+    assert len({tuple(line) for line in lines}) == 120
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ BROKERS = ("--bootstrap-server", "127.0.0.1:9092")
     [
         ("files-to-topic", ("--from", "texts", "--topic", "lines"), ["lines"]),
         ("trigger-delay", ("--topic", "delays"), ["delays"]),
+        ("log-produce", ("--topic", "lines"), ["lines"]),
         ("road-produce", ("--topic", "road-data"), ["road-data"]),
         ("follow-topics", ("--topics", "a, b", "--to", "x", "--checkpoint", "c"), ["a", "b"]),
         ("word-count", ("--input-topic", "a", "--output-topic", "b", "--checkpoint", "c"), ["a", "b"]),

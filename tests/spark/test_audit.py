@@ -1,12 +1,16 @@
 """The audit over two real logs. Promised: each record counts once, after any interruption of a
-batch; exactly the missing records are reported; late records, and the counts that programs publish,
-are counted.
+batch and after kill -9; exactly the missing records are reported; late records, and the counts that
+programs publish, are counted; bytes and delay are those of the records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,16 +18,22 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from deploy.class_archives import spark_environment
 from runtime.process import OperationalFailure
-from spark_jobs.auditing.audit_run import Audit, AuditRequest
+from spark_jobs.auditing.audit_run import Audit, AuditRequest, counts_of
+from spark_jobs.auditing.core.counts import Count
 from spark_jobs.auditing.count_store import AuditStore
 from spark_jobs.auditing.report import AuditReport, audited, write_audit
 from tests.spark.conftest import TwoLogs, fresh_logs
+from tests.spark.test_stream_source import batches_in
 from tests.support.disks.log_batches import batch
+from tests.support.eventually import eventually_sync
+from tests.support.processes.ports import LOOPBACK
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = pytest.mark.timeout(480)
 
+REPOSITORY = Path(__file__).parents[2]
 MINUTE_MS = 60_000
 BEGAN_MS = round(time.time() * 1000) // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
 """An hour ago: retention keeps it."""
@@ -130,6 +140,74 @@ def test_a_site_without_a_record_is_judged_and_a_deleted_topic_ends_no_audit(aud
     logs.append_both(of_minute(3, 7))
     audit.run(topics=topics)
     assert (audit.records("a"), audit.records("b")) == (15 + 3 + 7, 7)
+
+
+def kill_within_a_batch(audit: Audited, log: Path) -> None:
+    """Start the audit as a program, and kill all its processes as soon as it has planned a batch
+    that it has not finished.
+    """
+    checkpoints = {site: audit.state / "checkpoints" / site for site in "ab"}
+    before = {site: batches_in(place / "offsets") for site, place in checkpoints.items()}
+    sites = ("--site", f"a={audit.logs.a.bootstrap}", "--site", f"b={audit.logs.b.bootstrap}")
+    submit = (
+        str(Path(sys.executable).parent / "spark-submit"),
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.ui.enabled=false",
+    )
+    program = str(REPOSITORY / "spark_jobs" / "audit.py")
+    environment = {**os.environ, **spark_environment(), "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": LOOPBACK}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*submit, program, *sites, "--topics", audit.logs.topic, "--state", str(audit.state)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+
+    def is_within_a_batch() -> bool:
+        assert process.poll() is None, log.read_text()[-4000:]
+        planned = {site: batches_in(place / "offsets") for site, place in checkpoints.items()}
+        return any(
+            planned[site] > max(before[site], batches_in(place / "commits")) for site, place in checkpoints.items()
+        )
+
+    try:
+        eventually_sync(is_within_a_batch, 400_000)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_an_audit_that_is_killed_within_batches_counts_each_record_once(audit: Audited, tmp_path: Path) -> None:
+    logs = audit.logs
+    for number in range(2):
+        logs.append_both(*(of_minute(minute, 50) for minute in range(20)))
+        kill_within_a_batch(audit, tmp_path / f"run-{number}.log")
+    logs.append_both(of_minute(20, 7))
+    audit.run()
+    assert (audit.records("a"), audit.records("b")) == (2_007, 2_007)
+    assert audit.report().judged.gaps == ()
+
+
+def test_bytes_and_delay_are_those_of_the_records(spark: SparkSession) -> None:
+    """A record that was sent 3 s ago has a delay of 3 s."""
+    columns = "topic string, partition int, sent_ms long, key binary, value binary"
+    rows = [
+        ("t", 0, BEGAN_MS + 7_000, b"key", b"value"),
+        ("t", 0, BEGAN_MS + 7_000, None, b"value"),
+        ("t", 0, BEGAN_MS + 7_000 + MINUTE_MS, b"key", None),
+    ]
+    records = spark.createDataFrame(rows, columns).selectExpr("*", "timestamp_millis(sent_ms) as timestamp")
+    found = sorted(Count(**row.asDict()) for row in counts_of(records, MINUTE_MS, BEGAN_MS + 10_000).collect())
+    assert found == [
+        Count("t", 0, BEGAN_MS, (3_000).bit_length(), 2, 13, 6_000, 3_000),
+        Count("t", 0, BEGAN_MS + MINUTE_MS, 1, 1, 3, 0, 0),
+    ]
 
 
 @pytest.mark.long

@@ -70,7 +70,7 @@ async def open_client(options: ClusterOptions) -> KafkaClient:
     for address in parse_host_ports(options.bootstrap):
         client = KafkaClient([address], given, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         try:
-            found.append(await _site_of(client))
+            found.append(await site_of(client))
         except TRANSIENT as error:
             found.append(str(error))
         if found[-1] == options.site:
@@ -81,8 +81,8 @@ async def open_client(options: ClusterOptions) -> KafkaClient:
     )
 
 
-async def _site_of(client: KafkaClient) -> str:
-    """The name of the site whose broker this client asks."""
+async def site_of(client: KafkaClient) -> str:
+    """The name of the site whose broker this client asks; empty where brokers belong to none."""
     cluster = await client.metadata([])
     node = min(cluster.brokers)
     resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node), "configuration_keys": (_SITE_NAME,)}

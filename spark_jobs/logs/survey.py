@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from runtime.process import OperationalFailure
+from spark_jobs.logs.cluster_client import site_of
 from spark_jobs.logs.core.splits import LogEnds, is_reached
 from spark_jobs.logs.epoch_ends import epoch_ends
 from spark_jobs.logs.log_reader import client
@@ -104,6 +105,18 @@ def topic_names(bootstrap: str) -> list[str]:
     async def ask() -> list[str]:
         async with client(bootstrap) as reader:
             return sorted(name for name in (await reader.metadata()).topics if not is_internal_topic(name))
+
+    return asyncio.run(answered(bootstrap, ask))
+
+
+def site_name(bootstrap: str) -> str:
+    """The name of the brokers' site; empty for brokers of none, as those of Apache Kafka. Raises
+    OperationalFailure when they do not answer.
+    """
+
+    async def ask() -> str:
+        async with client(bootstrap) as reader:
+            return await site_of(reader)
 
     return asyncio.run(answered(bootstrap, ask))
 

@@ -13,19 +13,28 @@ from spark_jobs.logs.log_reader import StoredBatch, read_split
 from spark_jobs.logs.stored_rows import opened_records
 from spark_jobs.logs.survey import log_ends
 from spark_jobs.reconciling.core.small_comparison import content_of
-from spark_jobs.reconciling.core.translated_logs import BatchSpan, OffsetSet, PlacedRecord, uncommitted
+from spark_jobs.reconciling.core.translated_logs import (
+    NO_BOUND,
+    BatchSpan,
+    OffsetSet,
+    PlacedRecord,
+    Transactions,
+    transactions_of,
+)
 from wire.batches.transaction_records import decode_marker
 from wire.client.client_errors import KafkaClientError
 from wire.protocol.ids import PartitionKey
 
 
 class TranslatedEnd:
-    """One partition at one end, up to the end that its log had in the survey. `read_outline` comes
-    first. Raises OperationalFailure when the site cannot be read.
+    """One partition at one end, up to the end of `ends`; `surveyed_until` is the end that its log
+    had when the comparison began, if that was before. `read_outline` comes first. Raises
+    OperationalFailure when the site cannot be read.
     """
 
-    def __init__(self, bootstrap: str, key: PartitionKey, ends: LogEnds) -> None:
+    def __init__(self, bootstrap: str, key: PartitionKey, ends: LogEnds, surveyed_until: int = NO_BOUND) -> None:
         self.ends = ends
+        self._surveyed_until = surveyed_until
         self._bootstrap, self._key = bootstrap, key
         self._clear()
 
@@ -35,12 +44,12 @@ class TranslatedEnd:
         self.batches = self.size_bytes = self.record_count = 0
         self.has_times = True
         """False if the broker's clock has set a timestamp."""
-        self.uncommitted = OffsetSet()
+        self.transactions = Transactions(OffsetSet(), OffsetSet())
 
     def read_outline(self) -> None:
         """Read which transactions are committed, and what else the headers of batches say."""
         self._clear()
-        self.uncommitted = uncommitted(self._spans())
+        self.transactions = transactions_of(self._spans(), self._surveyed_until)
 
     def has_expired(self) -> bool:
         """Ask the site whether retention has meanwhile deleted records; if so, the log starts at

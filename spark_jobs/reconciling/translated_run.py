@@ -105,6 +105,8 @@ def _compared(
     target_until: Mapping[PartitionKey, int] = {}
     if request.until_ms != NO_BOUND:
         target_until = first_since(request.target_bootstrap, is_copy, request.until_ms)
+    # the origins of all records below the target's ends: those that arrived meanwhile, too
+    origins = log_ends(request.source_bootstrap, lambda name: name in wanted)
     compacted = compacted_topics(request.source_bootstrap, sorted({topic for topic, _ in source}))
     compacted |= compacted_topics(request.target_bootstrap, sorted({topic for topic, _ in target}))
     for key, ends in sorted(source.items()):
@@ -121,7 +123,8 @@ def _compared(
             source_until=source_until.get(key, ends.end_offset),
             target_until=target_until.get(copy_key, copy_ends.end_offset),
         )
-        here = TranslatedEnd(request.source_bootstrap, key, ends)
+        read = replace(ends, end_offset=max(ends.end_offset, origins.get(key, ends).end_offset))
+        here = TranslatedEnd(request.source_bootstrap, key, read, surveyed_until=ends.end_offset)
         there = TranslatedEnd(request.target_bootstrap, copy_key, copy_ends)
         found, has_expired = _judged(here, there, log)
         if has_expired:
@@ -158,8 +161,9 @@ def _judged(here: TranslatedEnd, there: TranslatedEnd, log: TranslatedLog) -> tu
             log,
             source_start=here.ends.start_offset,
             target_start=there.ends.start_offset,
-            source_uncommitted=here.uncommitted,
-            target_uncommitted=there.uncommitted,
+            source_uncommitted=here.transactions.uncommitted,
+            source_open_at_survey=here.transactions.open_at_survey,
+            target_uncommitted=there.transactions.uncommitted,
             has_times=here.has_times and there.has_times,
         )
         found = judged(outlined, here.records, there.records, SpilledRecords)

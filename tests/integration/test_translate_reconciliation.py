@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from spark_jobs.reconciling import translated_run
 from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.mirror_sites import start_lone_site
@@ -88,6 +89,45 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
             assert exit_code == 1
             places = [(one["partition"], one["first_offset"], one["last_offset"]) for one in found]
             assert places == [(1, 100, last)], report
+
+
+async def test_records_that_are_mirrored_during_a_comparison_are_no_difference(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They arrive between the questions for the ends of the two logs."""
+    first = await start_lone_site(processes, tmp_path, "first")
+    second = await start_lone_site(processes, tmp_path, "second")
+    source, target = first.bootstrap, second.bootstrap
+    await create_topic(source, TOPIC, 1)
+    await produce_batches(source, TOPIC, 0, 0, 10)
+    settings = {"whitelist": TOPIC, "topic.naming.policy": "identity"}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    settled = translated_run._settled
+
+    async def mirror_more() -> None:
+        before = len((await read_partition(source, TOPIC, 0)).offsets)
+        await produce_batches(source, TOPIC, 0, before // 5, 2)
+
+        async def is_mirrored() -> bool:
+            return len((await read_partition(target, TOPIC, 0)).offsets) == before + 10
+
+        await eventually(is_mirrored)
+
+    def settled_then_more(*given: Any, **options: Any) -> translated_run.LinkNotes:
+        notes = settled(*given, **options)
+        asyncio.run(mirror_more())
+        return notes
+
+    monkeypatch.setattr(translated_run, "_settled", settled_then_more)
+
+    async def is_there() -> bool:
+        async with KafkaClient(target) as client:
+            return TOPIC in (await client.metadata()).topics
+
+    await eventually(is_there)
+    for options in (["--translate-link", "a-b"], ["--by-content"]):
+        exit_code, report = await reconciled(source, target, tmp_path / options[0], *options)
+        assert (exit_code, report["findings"]) == (0, []), report
 
 
 async def test_both_ends_may_be_apache_kafka(

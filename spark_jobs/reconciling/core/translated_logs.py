@@ -75,13 +75,25 @@ class OffsetSet:
         return index >= 0 and offset <= self._ranges[index].last
 
 
-def uncommitted(batches: Iterable[BatchSpan]) -> OffsetSet:
-    """Offsets of transactions that end with an abort, or that do not end within the batches. Holds
-    the batches of open and aborted transactions, no others.
+class Transactions(NamedTuple):
+    """Offsets of the transactions of a log that do not end with a commit, and of those that were
+    open at its end when the comparison began.
+    """
+
+    uncommitted: OffsetSet
+    open_at_survey: OffsetSet
+
+
+def transactions_of(batches: Iterable[BatchSpan], surveyed_until: int) -> Transactions:
+    """What the batches say, up to the last of them; `surveyed_until` is the end of the log when the
+    comparison began. Holds the batches of open and aborted transactions, no others.
     """
     open_ranges: dict[int, list[OffsetRange]] = defaultdict(list)
     found: list[OffsetRange] = []
+    open_at_survey: list[OffsetRange] | None = None
     for one in batches:
+        if open_at_survey is None and one.first_offset >= surveyed_until:
+            open_at_survey = [each for ranges in open_ranges.values() for each in ranges]
         if one.is_marker:
             ended = open_ranges.pop(one.producer_id, [])
             found += [] if one.is_commit else ended
@@ -91,7 +103,8 @@ def uncommitted(batches: Iterable[BatchSpan]) -> OffsetSet:
             if mine and mine[-1].last + 1 == first:
                 first = mine.pop().first
             mine.append(OffsetRange(first=first, last=one.last_offset))
-    return OffsetSet([*found, *(one for ranges in open_ranges.values() for one in ranges)])
+    open_at_end = [each for ranges in open_ranges.values() for each in ranges]
+    return Transactions(OffsetSet([*found, *open_at_end]), OffsetSet(open_at_survey or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +112,8 @@ class TranslatedLog:
     """One partition: what is known of both ends before their records are read, and the runs of its
     map, oldest first. `own_producers` are the ids under which the link writes. Records at
     `source_until` or `target_until` or later are not judged; they are read because a transaction or
-    a copy may reach over that bound.
+    a copy may reach over that bound. Nor are records of transactions that were open when the
+    comparison began: they may be mirrored meanwhile or not.
     """
 
     topic: str
@@ -108,6 +122,7 @@ class TranslatedLog:
     source_start: int = 0
     target_start: int = 0
     source_uncommitted: OffsetSet = field(default_factory=OffsetSet)
+    source_open_at_survey: OffsetSet = field(default_factory=OffsetSet)
     target_uncommitted: OffsetSet = field(default_factory=OffsetSet)
     has_times: bool = True
     """False if a broker's clock has set timestamps at one of the ends."""
@@ -115,6 +130,10 @@ class TranslatedLog:
     is_compacted: bool = False
     source_until: int = NO_BOUND
     target_until: int = NO_BOUND
+
+    def is_judged(self, offset: int) -> bool:
+        """True if the target must have the record at this offset of the source."""
+        return offset < self.source_until and offset not in self.source_open_at_survey
 
 
 class OffsetMap:

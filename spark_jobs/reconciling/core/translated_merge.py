@@ -119,13 +119,13 @@ class _Merge:
             self._without_copy[place] = record
 
     def _judge_copy(self, record: PlacedRecord, copy: PlacedRecord) -> None:
-        if record.offset < self._log.source_until and not _is_same(record, copy):
+        if self._log.is_judged(record.offset) and not _is_same(record, copy):
             self._found.find(
                 FindingKind.DIVERGED, record.offset, "the target has another record where the link's offset map puts it"
             )
 
     def _judge_lost(self, record: PlacedRecord, place: int) -> None:
-        if record.offset >= self._log.source_until:
+        if not self._log.is_judged(record.offset):
             return
         if place < self._log.target_start:
             self._found.explain(ExplanationKind.EXPIRED, TARGET, place, "the log of the target starts later")
@@ -195,7 +195,7 @@ class _Merge:
             self._target_rest.put(waiting)
 
     def _judge_matched(self, offset: int, place: int) -> None:
-        if offset >= self._log.source_until:
+        if not self._log.is_judged(offset):
             return
         if offset < self._map.noted_until:
             self._found.explain(ExplanationKind.RETURNED, SOURCE, offset, "they came from the target")
@@ -205,7 +205,7 @@ class _Merge:
             self._last_source, self._last_place = offset, place
 
     def _judge_unmatched(self, record: WaitingRecord) -> None:
-        if record.offset >= self._log.source_until:
+        if not self._log.is_judged(record.offset):
             return
         if self._log.is_compacted and record.key is not None:
             self._lost.put(record)

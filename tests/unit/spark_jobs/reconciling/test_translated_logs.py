@@ -11,13 +11,14 @@ from typing import Final
 import pytest
 
 from spark_jobs.reconciling.core.translated_logs import (
+    NO_BOUND,
     BatchSpan,
     MirroredRun,
-    OffsetSet,
     PlacedRecord,
+    Transactions,
     TranslatedJudgement,
     TranslatedLog,
-    uncommitted,
+    transactions_of,
 )
 from spark_jobs.reconciling.core.translated_merge import judged
 from spark_jobs.reconciling.core.waiting_records import MemoryRecords, WaitingRecord
@@ -61,13 +62,12 @@ def compare(
     return judgement
 
 
-def transactions(*spans: tuple[int, str]) -> OffsetSet:
-    """The offsets that are not committed after these steps of one producer. A step is an offset and
-    the kind of batch.
+def transactions(*spans: tuple[int, str], surveyed_until: int = NO_BOUND) -> Transactions:
+    """The transactions after these steps of one producer. A step is an offset and the kind of
+    batch.
     """
-    return uncommitted(
-        BatchSpan(offset, offset, CLIENT, True, kind != "records", kind == "commit") for offset, kind in spans
-    )
+    batches = (BatchSpan(offset, offset, CLIENT, True, kind != "records", kind == "commit") for offset, kind in spans)
+    return transactions_of(batches, surveyed_until)
 
 
 def found(judgement: TranslatedJudgement) -> list[tuple[str, int, int]]:
@@ -167,7 +167,7 @@ def test_markers_and_transactions_that_are_not_committed_are_explained() -> None
         [record(SHIFT, 0, LINK), record(SHIFT + 1, 4, LINK)],
         runs=runs,
         source=source,
-        source_uncommitted=open_or_aborted,
+        source_uncommitted=open_or_aborted.uncommitted,
         has_times=True,
     )
     assert found(judgement) == []
@@ -233,11 +233,27 @@ def test_copies_of_records_behind_the_bound_are_no_duplicates(runs: Sequence[Mir
 
 def test_a_transaction_that_ends_behind_the_bound_is_committed() -> None:
     log = [record(0, 0, CLIENT), record(1), record(2, 2, CLIENT)._replace(is_marker=True)]
-    given = {"source": log, "source_until": 1, "source_uncommitted": transactions((0, "records"), (2, "commit"))}
+    committed = transactions((0, "records"), (2, "commit")).uncommitted
+    given = {"source": log, "source_until": 1, "source_uncommitted": committed}
     copied = [record(SHIFT, 0, LINK), record(SHIFT + 1, 1, LINK)]
     judgement = compare(copied, runs=[MirroredRun(0, SHIFT, 2)], **given)
     assert (found(judgement), explained(judgement)) == ([], [])
     assert found(compare([], runs=[MirroredRun(0, SHIFT, 2)], **given)) == [("missing", 0, 0)]
+
+
+@pytest.mark.parametrize("runs", [[MirroredRun(0, SHIFT, 2)], ()])
+def test_a_transaction_that_ends_while_the_logs_are_compared_may_be_mirrored_or_not(
+    runs: Sequence[MirroredRun],
+) -> None:
+    log = [record(0, 0, CLIENT), record(1), record(2, 2, CLIENT)._replace(is_marker=True)]
+    kept = transactions((0, "records"), (2, "commit"), surveyed_until=2)
+    given = {"source": log, "source_until": 2, "source_uncommitted": kept.uncommitted}
+    given["source_open_at_survey"] = kept.open_at_survey
+    copied = [record(SHIFT, 0, LINK), record(SHIFT + 1, 1, LINK)]
+    for target in (copied, copied[1:]):
+        judgement = compare(target, runs=runs, **given)
+        assert (found(judgement), explained(judgement)) == ([], [])
+    assert found(compare([], runs=runs, **given)) == [("missing", 1, 1)]
 
 
 EACH_END: Final = 30_000

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_jobs.reconciling import translated_run
-from spark_jobs.reconciling.core.translated_logs import OffsetSet, PlacedRecord, TranslatedLog
+from spark_jobs.reconciling.core.translated_logs import OffsetSet, PlacedRecord, Transactions, TranslatedLog
 
 
 class ExpiringEnd:
@@ -15,7 +15,7 @@ class ExpiringEnd:
 
     def __init__(self, offsets: range, *, expiries: int = 0) -> None:
         self.ends = SimpleNamespace(start_offset=offsets.start, end_offset=offsets.stop)
-        self.uncommitted, self.has_times, self.reads = OffsetSet(), True, 0
+        self.transactions, self.has_times, self.reads = Transactions(OffsetSet(), OffsetSet()), True, 0
         self._expiries = expiries
 
     def read_outline(self) -> None:

@@ -135,7 +135,9 @@ class ProducerStates:
             if duplicate is not None:
                 return DuplicateSequence(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms)
             self._check(header, producer)
-            if header.is_transactional and not may_begin:
+            if not header.is_transactional:
+                _check_no_transaction_is_open(header, producer)
+            elif not may_begin:
                 _check_transaction_is_open(header, producer)
         last_offset = first_offset + header.last_offset_delta
         batch = WrittenBatch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
@@ -365,6 +367,14 @@ def _check_transaction_is_open(header: BatchHeader, producer: Producer) -> None:
         raise BatchRejected(
             ErrorCode.invalid_txn_state,
             f"producer {header.producer_id} has no open transaction of epoch {header.producer_epoch} here",
+        )
+
+
+def _check_no_transaction_is_open(header: BatchHeader, producer: Producer) -> None:
+    if producer.transaction_first_offset >= 0:
+        raise BatchRejected(
+            ErrorCode.invalid_txn_state,
+            f"producer {header.producer_id} sent a batch outside of the transaction that it has open here",
         )
 
 

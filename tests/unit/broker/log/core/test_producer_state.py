@@ -1,7 +1,9 @@
 """Sequences, epochs, duplicates, transactions and the gap that a failover allows."""
 
 import pytest
+from kio.schema.errors import ErrorCode
 
+from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.producer_state import REFUSALS_REMEMBERED, ProducerStates
 from broker.log.core.producer_values import (
     SEQUENCE_MAX,
@@ -128,6 +130,16 @@ def test_the_first_unstable_offset_waits_for_the_marker_to_be_replicated():
     end(states, 13, is_commit=True, producer_id=8)
     states.advance_high_watermark(14)
     assert states.first_unstable_offset is None
+
+
+def test_a_plain_batch_inside_of_a_transaction_is_refused() -> None:
+    states = ProducerStates()
+    write(states, 0, 0, attributes=TRANSACTIONAL)
+    with pytest.raises(BatchRejected) as refusal:
+        states.prepare_batch(header(1), 1, is_checked=True)
+    assert refusal.value.code is ErrorCode.invalid_txn_state
+    end(states, 1, is_commit=True)
+    write(states, 2, 1)
 
 
 def test_a_marker_without_a_transaction_completes_none():

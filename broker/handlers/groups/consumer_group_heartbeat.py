@@ -34,6 +34,8 @@ API_KEY = 68
 MIN_VERSION = 0
 MAX_VERSION = 1
 
+_MEMBERS_MAKE_IDS_FROM = 1
+
 
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
@@ -50,7 +52,9 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         reply = HeartbeatReply(error=ErrorCode.unsupported_version, message=message)
         return _response(doors, context, request, reply)
     try:
-        reply = _unusable(said) or await doors.groups.consumer_heartbeat(request.group_id, said)
+        reply = _unusable(context, request.group_id, said) or await doors.groups.consumer_heartbeat(
+            request.group_id, said
+        )
     except CoordinatorRefusal as refusal:
         reply = HeartbeatReply(error=refusal.code)
     return _response(doors, context, request, reply)
@@ -71,7 +75,9 @@ def _response(doors: Doors, context: RequestContext, request: Any, reply: Heartb
 
 def _said(context: RequestContext, request: Any) -> MemberHeartbeat:
     timeout_ms = round(request.rebalance_timeout.total_seconds() * 1000)
-    is_new = request.member_epoch == JOINING_EPOCH and not request.member_id
+    is_new = (
+        context.api_version < _MEMBERS_MAKE_IDS_FROM and request.member_epoch == JOINING_EPOCH and not request.member_id
+    )
     return MemberHeartbeat(
         member_id=str(new_uuid()) if is_new else request.member_id,
         member_epoch=request.member_epoch,
@@ -87,20 +93,27 @@ def _said(context: RequestContext, request: Any) -> MemberHeartbeat:
     )
 
 
-def _unusable(said: MemberHeartbeat) -> HeartbeatReply | None:
-    """True for a request that no group could accept."""
+def _unusable(context: RequestContext, group_id: str, said: MemberHeartbeat) -> HeartbeatReply | None:
+    """The refusal of a request that no group could accept; None for any other request."""
     is_joining = said.member_epoch == JOINING_EPOCH
-    wants_nothing = said.topic_names is None and not said.topic_regex
-    if not said.member_id:
-        message = "the member id is empty; accepted: an id that is not empty"
+    is_member_id_due = context.api_version >= _MEMBERS_MAKE_IDS_FROM or not is_joining
+    texts = {"group id": group_id, "instance id": said.instance_id, "rack id": said.rack_id}
+    if is_member_id_due:
+        texts["member id"] = said.member_id
+    blank = next((name for name, text in texts.items() if text is not None and not text.strip()), None)
+    if blank is not None:
+        message = f"the {blank} is empty"
     elif said.member_epoch < LEAVING_STATIC_EPOCH:
         message = f"member epoch {said.member_epoch}"
     elif said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is None:
         message = f"a member that leaves with epoch {LEAVING_STATIC_EPOCH} must send its instance id"
-    elif is_joining and (said.rebalance_timeout_ms == NO_TIMEOUT or wants_nothing):
-        message = "a joining member must send its rebalance timeout and its topics"
-    elif is_joining and said.owned:
-        message = "a joining member must not own partitions"
+    elif is_joining and said.rebalance_timeout_ms == NO_TIMEOUT:
+        message = "a joining member must send its rebalance timeout"
+    # a member may join without a subscription: it sends an empty list or an empty pattern
+    elif is_joining and said.topic_names is None and said.topic_regex is None:
+        message = "a joining member must send its topics or a pattern"
+    elif is_joining and (said.owned is None or said.owned):
+        message = "a joining member must send an empty list of owned partitions"
     else:
         return None
     return HeartbeatReply(error=ErrorCode.invalid_request, message=message)

@@ -275,7 +275,7 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
 
 
 def _apply_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
-    if said.server_assignor and said.server_assignor not in turn.assignors:
+    if said.server_assignor is not None and said.server_assignor not in turn.assignors:
         accepted = ", ".join(turn.assignors)
         raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not supported; accepted: {accepted}")
     former = former or turn.group.members.get(said.member_id)

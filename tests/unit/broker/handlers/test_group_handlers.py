@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -222,22 +223,50 @@ async def test_producers_get_an_id_or_their_next_epoch(doors: Doors, version: in
         assert await given(None, 5, 3) == (ErrorCode.none, 5, 4)
 
 
+async def beat(doors: Doors, version: int, member: str, epoch: int, **values: Any) -> Any:
+    given = {"group_id": "k", "rebalance_timeout": i32Timedelta.parse(SECOND), "topic_partitions": (), **values}
+    return await ask(doors, "consumer_group_heartbeat", version, member_id=member, member_epoch=epoch, **given)
+
+
+@pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"group_id": ""}, ErrorCode.invalid_request),
+        ({"group_id": " "}, ErrorCode.invalid_request),
+        ({"instance_id": ""}, ErrorCode.invalid_request),
+        ({"rack_id": ""}, ErrorCode.invalid_request),
+        ({"topic_partitions": None}, ErrorCode.invalid_request),
+        ({"subscribed_topic_names": None}, ErrorCode.invalid_request),
+        ({"rebalance_timeout": i32Timedelta.parse(timedelta(milliseconds=-1))}, ErrorCode.invalid_request),
+        ({"server_assignor": ""}, ErrorCode.unsupported_assignor),
+    ],
+)
+async def test_members_must_say_what_kafka_asks_of_them(
+    doors: Doors, version: int, values: dict[str, Any], error: ErrorCode
+) -> None:
+    refused = await beat(doors, version, "a", 0, **{"subscribed_topic_names": ("t",), **values})
+    assert refused.error_code is error
+
+
+async def test_members_of_version_1_make_their_own_ids(doors: Doors) -> None:
+    assert (await beat(doors, 1, "", 0, subscribed_topic_names=("t",))).error_code is ErrorCode.invalid_request
+
+
+async def test_a_member_may_join_without_a_subscription(doors: Doors) -> None:
+    joined = await beat(doors, 1, "a", 0, subscribed_topic_regex="")
+    assert (joined.error_code, joined.assignment.topic_partitions) == (ErrorCode.none, ())
+
+
 @pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))
 async def test_a_consumer_joins_is_described_and_leaves(doors: Doors, version: int) -> None:
-    async def beat(member: str, epoch: int, **values: Any) -> Any:
-        given = {"rebalance_timeout": i32Timedelta.parse(SECOND), "topic_partitions": (), **values}
-        return await ask(
-            doors, "consumer_group_heartbeat", version, group_id="k", member_id=member, member_epoch=epoch, **given
-        )
-
-    assert (await beat("a", 0)).error_code is ErrorCode.invalid_request
-    joined = await beat("a", 0, subscribed_topic_names=("t",), instance_id="one")
+    joined = await beat(doors, version, "a", 0, subscribed_topic_names=("t",), instance_id="one")
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.none, "a", 1)
     assert [topic.partitions for topic in joined.assignment.topic_partitions] == [(0, 1)]
-    assert (await beat("a", 1, topic_partitions=None)).assignment == joined.assignment
+    assert (await beat(doors, version, "a", 1, topic_partitions=None)).assignment == joined.assignment
     owned = {"kinds": ["TopicPartitions"], "topic_id": uuid.UUID(bytes=b"t" * 16), "partitions": [0, 1]}
-    await beat("a", 1, topic_partitions=[owned])
-    assert (await beat("a", 1, topic_partitions=None)).assignment is None
+    await beat(doors, version, "a", 1, topic_partitions=[owned])
+    assert (await beat(doors, version, "a", 1, topic_partitions=None)).assignment is None
     for described_version in versions("consumer_group_describe"):
         described = await ask(
             doors,
@@ -252,6 +281,7 @@ async def test_a_consumer_joins_is_described_and_leaves(doors: Doors, version: i
         assert described.groups[1].error_code is ErrorCode.group_id_not_found
     listed = await ask(doors, "list_groups", 5, states_filter=(), types_filter=("consumer",))
     assert [(group.group_id, group.group_type) for group in listed.groups] == [("k", "consumer")]
-    assert (await beat("a", 5)).error_code is ErrorCode.fenced_member_epoch
-    assert (await beat("a", -1)).member_epoch == -1
-    assert len((await beat("", 0, subscribed_topic_names=("t",))).member_id) == 36
+    assert (await beat(doors, version, "a", 5)).error_code is ErrorCode.fenced_member_epoch
+    assert (await beat(doors, version, "a", -1)).member_epoch == -1
+    if version == 0:
+        assert len((await beat(doors, version, "", 0, subscribed_topic_names=("t",))).member_id) == 36

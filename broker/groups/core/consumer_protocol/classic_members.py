@@ -282,16 +282,13 @@ def _leave(known: ConsumerGroup, command: LeaveGroup, limits: GroupLimits, *, to
 
 
 def _leaving(known: ConsumerGroup, leaving: LeavingMember) -> tuple[ErrorCode, str | None]:
-    """Find the leaving member: a member of the classic protocol, or any static member that an
-    administrator names.
-    """
+    """Find the leaving member, of either protocol: an administrator may remove any member."""
     holder_id = known.static_member(leaving.group_instance_id)
     if leaving.group_instance_id is not None and holder_id is None:
         return ErrorCode.unknown_member_id, None
     if leaving.member_id and holder_id is not None and holder_id != leaving.member_id:
         return ErrorCode.fenced_instance_id, None
     member_id = holder_id or leaving.member_id
-    member = known.members.get(member_id)
-    if member is None or (member.classic is None and holder_id is None):
+    if member_id not in known.members:
         return ErrorCode.unknown_member_id, None
     return ErrorCode.none, member_id

@@ -2,7 +2,8 @@
 
 Behaviour: a group that does not exist is Dead; from version 6 on it also has the error
 GROUP_ID_NOT_FOUND. Only STABLE groups have subscriptions and a protocol in the response, as in
-Kafka. The authorized operations contain all operations
+Kafka; while a rebalance is being prepared, members have the assignments of the former generation.
+The authorized operations contain all operations
 (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
 """
 
@@ -82,7 +83,7 @@ def _member(build: Any, group: Group, member: Member, *, is_stable: bool) -> Any
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata_for(group.protocol) if is_stable else b"",
-        member_assignment=member.assignment if is_stable else b"",
+        member_assignment=member.assignment,
     )
 
 

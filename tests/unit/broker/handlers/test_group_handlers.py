@@ -15,11 +15,13 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 from msgspec.structs import replace
 
+from broker.groups.core.group_states import GroupState
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import with_peer_view
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
 from tests.support.memory.group_doors import (
     LINK,
     SECOND,
@@ -146,6 +148,24 @@ async def test_an_answer_does_not_wait_without_end_for_the_coordinator(doors: Do
     assert response.error_code is ErrorCode.coordinator_not_available
 
 
+async def test_a_sync_must_name_its_protocol(doors: Doors) -> None:
+    member = await joined(doors, "g")
+    unnamed = {**sync_values("g", member), "protocol_name": None}
+    assert (await ask(doors, "sync_group", 5, **unnamed)).error_code is ErrorCode.inconsistent_group_protocol
+    assert (await ask(doors, "sync_group", 4, **unnamed)).error_code is ErrorCode.none
+
+
+async def test_members_keep_their_assignments_while_a_rebalance_is_prepared(doors: Doors) -> None:
+    member = await joined(doors, "g")
+    await ask(doors, "sync_group", 5, **sync_values("g", member))
+    newcomer = asyncio.create_task(ask(doors, "join_group", 3, **join_values("g", "")))
+    await eventually(lambda: doors.groups.describe("g", is_own_tool=False).state is GroupState.PREPARING_REBALANCE)
+    (described,) = (await ask(doors, "describe_groups", 5, groups=["g"], include_authorized_operations=False)).groups
+    former, _ = described.members
+    assert (former.member_metadata, former.member_assignment) == (b"", b"mine")
+    newcomer.cancel()
+
+
 @pytest.mark.parametrize("version", versions("describe_groups"))
 async def test_groups_are_described_in_every_version(doors: Doors, version: int) -> None:
     member = await joined(doors, "g")
@@ -194,13 +214,20 @@ async def test_a_paused_broker_reports_no_groups(doors: Doors, monkeypatch: pyte
 async def test_groups_are_deleted_in_every_version(doors: Doors, version: int) -> None:
     await ask(doors, "offset_commit", 9, **commit_values("g"))
     await joined(doors, "busy")
-    response = await ask(doors, "delete_groups", version, groups_names=["g", "busy", "none", "linked"])
+    response = await ask(doors, "delete_groups", version, groups_names=["g", "busy", "none", "linked", ""])
     assert [result.error_code for result in response.results] == [
         ErrorCode.none,
         ErrorCode.non_empty_group,
         ErrorCode.group_id_not_found,
         ErrorCode.not_coordinator,
+        ErrorCode.group_id_not_found,
     ]
+
+
+async def test_the_group_without_a_name_is_deleted_with_its_offsets(doors: Doors) -> None:
+    await ask(doors, "offset_commit", 9, **commit_values(""))
+    response = await ask(doors, "delete_groups", 2, groups_names=[""])
+    assert response.results[0].error_code is ErrorCode.none
 
 
 @pytest.mark.parametrize("version", versions("init_producer_id"))

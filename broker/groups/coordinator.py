@@ -288,7 +288,7 @@ class GroupCoordinator:
 
     async def delete_group(self, command: DeleteGroup) -> CodeReply:
         """DeleteGroups, for one group."""
-        return await self._ask_member(command, CodeReply)
+        return await self._ask(self._client_shard(command.group_id), command, CodeReply)
 
     def describe(self, group_id: str, *, is_own_tool: bool) -> Group | None:
         """The group; None if it does not exist."""

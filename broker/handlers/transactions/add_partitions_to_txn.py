@@ -2,8 +2,9 @@
 
 Behaviour: producers of the older protocol send it before they write (versions 0 to 3); leaders of
 partitions send several transactions at once, to add or only to verify (versions 4 and 5, KIP-890).
-Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and then none of the transaction is
-added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
+Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and those of internal topics
+TOPIC_AUTHORIZATION_FAILED from the older protocol; then none of the transaction is added (the
+others get OPERATION_NOT_ATTEMPTED), as in Kafka.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.add_partitions_codec import TopicResults, encode_add_partitions_response
 from wire.rules.acls import Operation, ResourceType
+from wire.rules.topic_names import INTERNAL_TOPICS
 
 API_KEY = 24
 MIN_VERSION = 0
@@ -114,6 +116,7 @@ async def _add(doors: Doors, context: RequestContext, transaction: Any, topics: 
     if context.api_version < _SEVERAL_TRANSACTIONS_FROM:
         checks = written_topics(Operation.WRITE, {partition.topic for partition in partitions})
         denied = {check.name for check in doors.authorizer.denied(context, checks)}
+        denied |= INTERNAL_TOPICS  # a producer adds a group's offsets by AddOffsetsToTxn
         failed |= {one: ErrorCode.topic_authorization_failed for one in partitions if one.topic in denied}
     if failed and not transaction.verify_only:
         return {partition: failed.get(partition, ErrorCode.operation_not_attempted) for partition in partitions}

@@ -175,6 +175,8 @@ async def test_partitions_are_added_and_zombies_refused(doors: Any, version: int
         assert await add(doors, version, verify_only=True) is ErrorCode.transaction_abortable
     assert await add(doors, version) is ErrorCode.none
     assert await add(doors, version, topic="nowhere") is ErrorCode.unknown_topic_or_partition
+    if version < 4:
+        assert await add(doors, version, topic="__consumer_offsets") is ErrorCode.topic_authorization_failed
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
     assert await add(doors, version, epoch=5) is fenced
 

@@ -48,7 +48,8 @@ def _described(doors: Doors, context: RequestContext, build: Any, group_id: str,
     except CoordinatorRefusal as refusal:
         return _entity(build, group_id, error=refusal.code)
     if group is None:
-        message = f"{group_id} does not use the consumer protocol"
+        is_classic = doors.groups.describe(group_id, is_own_tool=context.is_own_tool) is not None
+        message = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
         return _entity(build, group_id, error=ErrorCode.group_id_not_found, message=message)
     names = {topic_id: name for name, (topic_id, _) in doors.groups.topic_shapes().items()}
     return _entity(

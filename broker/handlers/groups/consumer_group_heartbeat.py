@@ -84,7 +84,7 @@ def _said(context: RequestContext, request: Any) -> MemberHeartbeat:
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.client_address}",
+        client_host=f"/{context.client_host}",
         rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else NO_TIMEOUT,
         topic_names=request.subscribed_topic_names,
         topic_regex=getattr(request, "subscribed_topic_regex", None),

@@ -74,7 +74,7 @@ def _command(context: RequestContext, request: Any) -> JoinGroup:
         fresh_member_id=f"{group_instance_id or client_id}-{new_uuid()}",
         group_instance_id=group_instance_id,
         client_id=client_id,
-        client_host=f"/{context.client_address}",
+        client_host=f"/{context.client_host}",
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _milliseconds(rebalance_timeout),
         protocol_type=request.protocol_type,

@@ -179,7 +179,7 @@ async def ask(doors: Doors, name: str, version: int, *, software: str = "", **va
         correlation_id=1,
         client_id="client",
         listener="CLIENT",
-        client_address="127.0.0.1",
+        client_address="127.0.0.1:50000",
         client_software=software,
     )
     request = request_of(module.API_KEY, version, **values)

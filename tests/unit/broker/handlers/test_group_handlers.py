@@ -178,6 +178,7 @@ async def test_groups_are_described_in_every_version(doors: Doors, version: int)
         "range",
         b"mine",
     )
+    assert stable.members[0].client_host == "/127.0.0.1"
     assert dead.group_state == "Dead"
     assert (dead.error_code is ErrorCode.group_id_not_found) is (version >= 6)
     assert elsewhere.error_code is ErrorCode.not_coordinator
@@ -312,6 +313,7 @@ async def test_a_consumer_joins_is_described_and_leaves(doors: Doors, version: i
         assert [group.group_state for group in described.groups] == ["Stable", ""]
         (member,) = described.groups[0].members
         assert (member.member_id, member.instance_id, member.member_epoch) == ("a", "one", 1)
+        assert member.client_host == "/127.0.0.1"
         refusal = described.groups[1]
         assert (refusal.error_code, refusal.error_message) == (ErrorCode.group_id_not_found, "Group none not found.")
     listed = await ask(doors, "list_groups", 5, states_filter=(), types_filter=("consumer",))

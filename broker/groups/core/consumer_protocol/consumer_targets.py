@@ -66,11 +66,11 @@ def metadata_hash_of(turn: ConsumerTurn) -> int:
 
 
 def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """The assignor that most members request, among those that the broker offers; the broker's
-    first one if no member requests any.
+    """The assignor that most members request, among those that the broker offers; of several, or if
+    no member requests any, the first in the broker's order.
     """
-    votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
-    return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
+    votes = [member.server_assignor for member in group.members.values()]
+    return max(assignors, key=votes.count)
 
 
 def work_target_out(turn: ConsumerTurn) -> None:

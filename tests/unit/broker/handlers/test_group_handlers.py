@@ -284,6 +284,13 @@ async def test_members_must_say_what_kafka_asks_of_them(
     assert refused.error_code is error
 
 
+async def test_of_equally_many_requests_the_first_assignor_of_the_broker_wins(doors: Doors) -> None:
+    for member, assignor in (("a", "range"), ("b", "uniform")):
+        await beat(doors, 1, member, 0, subscribed_topic_names=("t",), server_assignor=assignor)
+    answer = await ask(doors, "consumer_group_describe", 1, group_ids=("k",), include_authorized_operations=False)
+    assert answer.groups[0].assignor_name == "uniform"
+
+
 async def test_members_of_version_1_make_their_own_ids(doors: Doors) -> None:
     assert (await beat(doors, 1, "", 0, subscribed_topic_names=("t",))).error_code is ErrorCode.invalid_request
 

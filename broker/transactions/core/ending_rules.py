@@ -216,7 +216,9 @@ def time_out(known: Transaction | None, now_ms: int) -> TransactionDecision:
     if now_ms < known.deadline_ms:
         left_ms = known.deadline_ms - now_ms
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))
-    return ending(given_up(known, now_ms), reason="the transaction timed out and is aborted")
+    # its producer may ask for the next epoch and go on (KIP-588)
+    given = given_up(known, now_ms, last_epoch=known.producer_epoch)
+    return ending(given, reason="the transaction timed out and is aborted")
 
 
 def resume(known: Transaction | None, now_ms: int) -> TransactionDecision:

@@ -174,6 +174,11 @@ async def classic_records(wanted: Wanted, classic: tuple[str, str, str, bool], s
     zookeeper = ZooKeeper(connect, session_timeout_ms=wanted.session_timeout_ms)
     await zookeeper.start()
     consumer = await stack.enter_async_context(ZooKeeperConsumer(zookeeper, options, client_of))
+    # looked for here, because registering would create a chroot that is misspelt
+    if await zookeeper.exists("/") is None:
+        raise OperationalFailure(
+            f"--zookeeper {connect!r} is not usable: accepted is host:port and a chroot that exists"
+        )
     expression = wanted.whitelist if wanted.whitelist is not None else wanted.blacklist
     if expression is None:
         subscription, pattern = dict.fromkeys(wanted.topics, 1), STATIC

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 
@@ -12,6 +13,8 @@ from clients.classic.core.classic_group import STRATEGIES
 from clients.reader.core.positions import ResetPolicy
 from clients.reader.reader_options import ReaderOptions
 from wire.protocol.ids import PartitionKey
+
+_GROUP_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]+")
 
 
 class OwnershipListener(Protocol):
@@ -61,6 +64,9 @@ class ZooKeeperConsumerOptions(Struct, frozen=True, kw_only=True):
     reader: ReaderOptions = field(default_factory=lambda: ReaderOptions(policy=ResetPolicy.LATEST, max_wait_ms=100))
 
     def __post_init__(self) -> None:
+        # the id is a part of paths and of the names of consumers
+        if _GROUP_ID.fullmatch(self.group_id) is None:
+            raise ValueError(f"group {self.group_id!r} is not usable: accepted are letters, digits, '.', '_' and '-'")
         if self.strategy not in STRATEGIES:
             raise ValueError(f"strategy {self.strategy!r} is not usable: accepted are {', '.join(STRATEGIES)}")
         if self.offsets_storage not in ("zookeeper", "kafka"):

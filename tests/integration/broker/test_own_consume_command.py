@@ -105,6 +105,13 @@ async def test_the_command_ends_in_good_order_when_it_is_asked_to(broker: LoneBr
         assert sum(offset.offset for offset in (await client.committed(topic)).values()) == 8
 
 
+def test_a_chroot_that_does_not_exist_is_one_message(zookeeper_connect: str) -> None:
+    ended = run_antipode("consume", "t", "--zookeeper", f"{zookeeper_connect}/nothing/here", "--group", "g")
+    assert ended.returncode == 1
+    assert "accepted is host:port and a chroot that exists" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
     topic = asyncio.run(new_topic(broker))
 

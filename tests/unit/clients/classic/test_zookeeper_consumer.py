@@ -43,6 +43,12 @@ class LossyZooKeeper:
         """The path exists already."""
 
 
+@pytest.mark.parametrize("group", ["", "a/b", "a b", ".", "..", "\u00e9"])
+def test_a_group_that_cannot_be_a_node_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match="is not usable: accepted are letters"):
+        ZooKeeperConsumerOptions(group_id=group)
+
+
 @pytest.mark.parametrize("lost", range(4))
 async def test_a_watch_whose_question_was_lost_is_set_by_the_next_attempt(lost: int) -> None:
     """HC-12, RB-04."""

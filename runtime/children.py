@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import time
@@ -28,6 +29,8 @@ PID_FILE = "pid"
 WORK_LOOKED_AT_MS = 500
 """Interval (ms) at which the work of a stopping child is looked at."""
 
+
+KILLED_WITHIN_MS = 5_000
 
 WRITTEN_BYTES_MIN = 64 * 1024
 """Bytes that a stopping child writes between two looks if it works. Lines of a log are fewer: a
@@ -91,6 +94,24 @@ def forked_by(server: ForkServer) -> Iterator[None]:
         yield
     finally:
         _fork_servers.remove(server)
+
+
+@contextmanager
+def _until_files_are_closed(pid: int) -> Iterator[None]:
+    """After the block, wait until the process has ended as a whole. A process of another parent
+    counts as ended when it has no command line any more, and then it may still have its ports and
+    files: its memory is freed before.
+    """
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield
+        return
+    try:
+        yield
+        select.select([process], [], [], KILLED_WITHIN_MS / 1000)
+    finally:
+        os.close(process)
 
 
 class Child(Struct, frozen=True, kw_only=True):
@@ -188,6 +209,13 @@ class Child(Struct, frozen=True, kw_only=True):
         The deadline is `timeout_ms` away, and moves up to `limit_ms` while the child works: a
         broker closes each of its logs, which may be tens of thousands.
         """
+        pid = self.pid()
+        if pid is None:
+            return True
+        with _until_files_are_closed(pid):
+            return self._stop(timeout_ms=timeout_ms, limit_ms=limit_ms)
+
+    def _stop(self, *, timeout_ms: int, limit_ms: int) -> bool:
         if not self.send(signal.SIGTERM):
             return True
         # a process stopped by SIGSTOP handles the SIGTERM only after it continues
@@ -199,7 +227,7 @@ class Child(Struct, frozen=True, kw_only=True):
         if has_ended:
             return True
         self.send(signal.SIGKILL)
-        self.wait_ended(timeout_ms=5_000)
+        self.wait_ended(timeout_ms=KILLED_WITHIN_MS)
         return False
 
     def wait_ended(self, *, timeout_ms: int) -> bool:

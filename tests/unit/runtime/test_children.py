@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,15 @@ from tests.support.eventually import eventually_sync
 
 WAIT_FOREVER = "import signal; print('up', flush=True); signal.pause()"
 IGNORE_TERM = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+
+LISTEN = """
+import signal, socket, sys
+ballast = b"x" * (256 << 20)
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+signal.pause()
+"""
+"""With so much memory that its end takes a while."""
 
 
 @pytest.fixture
@@ -168,3 +178,17 @@ def test_the_log_tail_tells_why_a_child_ended(tmp_path: Path, children: list[Chi
     assert child.wait_ended(timeout_ms=60_000)
     assert child.log_tail() == "no such port"
     assert child.exit_code() == 1
+
+
+def test_a_child_of_another_parent_has_given_its_port_back_when_it_is_stopped(
+    tmp_path: Path, children: list[Child]
+) -> None:
+    child = _child(tmp_path, LISTEN, children)
+    child.start()
+    popen = _started.pop(child.directory / "pid")
+    eventually_sync(lambda: child.log_tail().isdecimal(), 20_000)
+    child.stop()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", int(child.log_tail())))
+    assert popen.poll() is not None

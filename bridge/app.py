@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bridge.access.logins import Logins
 from bridge.core.documents import write
 from bridge.core.media_types import JSON
-from bridge.core.refusals import Refused
+from bridge.core.refusals import Refused, bad_request
 from bridge.gate import Gate, caller_of
 from bridge.metrics import BridgeMetrics
 from bridge.parts import Parts, refused_response
@@ -60,6 +60,9 @@ def _with_methods(path: str, routes: list[Route]) -> Route:
     by_method = {method: route.endpoint for route in routes for method in route.methods or ()}
 
     async def endpoint(request: Request) -> Response:
+        # librdkafka would take such a name to end there, and act on another topic or group
+        if "\0" in request.scope["path"]:
+            raise bad_request("a name in the path contains the character U+0000, which no name in Kafka has")
         response: Response = await by_method[request.method](request)
         return response
 

@@ -62,12 +62,15 @@ class RecordTaken(msgspec.Struct):
 
 
 def read_record(document: bytes) -> RecordRequest:
-    """A record. Raises Refused if the document has another structure, or a number outside Kafka's
-    range.
+    """A record. Raises Refused if the document has another structure, a number outside Kafka's
+    range, or a name of a header that librdkafka cannot send.
     """
     record = read(document, RecordRequest)
     if record.partition_id is not None and not 0 <= record.partition_id < 2**31:
         raise unprocessable("partition_id must be 0 or more")
+    # librdkafka would store the name as far as there
+    if any("\0" in header.name for header in record.headers):
+        raise unprocessable("the name of a header must not contain the character U+0000")
     return record
 
 

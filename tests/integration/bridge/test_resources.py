@@ -44,6 +44,13 @@ def test_a_topic_that_is_only_validated_is_not_made(bridge: BridgeClient) -> Non
     assert name not in bridge.http.get("/topics").json()
 
 
+def test_a_name_that_librdkafka_would_shorten_is_refused(bridge: BridgeClient) -> None:
+    name = bridge.new_topic()
+    refused = bridge.http.delete(f"{bridge.cluster}/topics/{name}%00more")
+    assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
+    assert name in bridge.http.get("/topics").json()
+
+
 def test_configs_are_read_set_reset_and_changed_together(bridge: BridgeClient) -> None:
     configs = f"{bridge.cluster}/topics/{bridge.new_topic()}/configs"
 

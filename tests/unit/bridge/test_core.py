@@ -163,6 +163,11 @@ def test_a_value_is_stored_as_its_type_says(document: bytes, stored: bytes | Non
     assert data_bytes(read_record(document).value, what="value") == stored
 
 
+def test_a_name_of_a_header_that_librdkafka_would_shorten_is_refused() -> None:
+    with pytest.raises(Refused, match=r"must not contain the character U\+0000"):
+        read_record(b'{"headers":[{"name":"a\\u0000b"}]}')
+
+
 def test_a_type_that_is_not_known_is_named_with_those_that_are() -> None:
     with pytest.raises(Refused, match="BINARY, JSON and STRING"):
         data_bytes(read_record(b'{"key":{"type":"XML","data":"x"}}').key, what="key")

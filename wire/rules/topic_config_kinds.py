@@ -11,6 +11,7 @@ from msgspec import Struct
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
+ALL_REPLICAS: Final = "*"
 NO_REPLICAS: Final = "none"
 REPLICAS: Final = re.compile(rf"{NO_REPLICAS}|\*|\d+:\d+")
 REPLICAS_ACCEPTED: Final = "'*', 'none', or a list of replicas as partition:broker,partition:broker"
@@ -89,7 +90,17 @@ class TopicConfig(Struct, frozen=True, kw_only=True):
             case ConfigKind.STRING:
                 return self._accepted(stripped, text, self.choices)
             case ConfigKind.LIST:
-                return ",".join(self._accepted(item, text, self.choices) for item in list_items(text))
+                return ",".join(self._accepted(item, text, self.choices) for item in self._items(text))
+
+    def shown(self, text: str) -> str:
+        """The value as Kafka shows it: without blanks around it, `true` for TRUE. A text that is
+        not accepted is shown as it is.
+        """
+        try:
+            value = self.parse(text)
+        except InvalidTopicConfig:
+            return text
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def parse_as(self, name: str, text: str) -> bool | int | float | str:
         """Parse the value of a broker property like `parse`; a refusal names the property
@@ -99,6 +110,17 @@ class TopicConfig(Struct, frozen=True, kw_only=True):
             return self.parse(text)
         except InvalidTopicConfig as refusal:
             raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
+
+    def _items(self, text: str) -> list[str]:
+        """The items of a list; it may be empty, but none of its items may, and what stands for all
+        or no replicas is alone.
+        """
+        items = list_items(text)
+        if text.strip() and len(items) <= text.count(","):
+            raise self.refusal(text, "Values must not be empty")
+        if len(items) > 1 and not {ALL_REPLICAS, NO_REPLICAS}.isdisjoint(items):
+            raise self.refusal(text, f"Value must be {self.pattern_accepted}")
+        return items
 
     def _accepted(self, value: str, text: str, accepted: tuple[str, ...]) -> str:
         if accepted and value not in accepted:

@@ -16,8 +16,8 @@ from collections.abc import Collection
 from typing import Final
 
 from broker.quotas.core.rates import WindowedRate
+from wire.rules.topic_config_kinds import ALL_REPLICAS
 
-ALL_REPLICAS: Final = "*"
 UNLIMITED: Final = 2**63 - 1
 
 

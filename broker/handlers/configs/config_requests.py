@@ -2,7 +2,7 @@
 here before the answer.
 
 Shared by IncrementalAlterConfigs and AlterConfigs. Errors and messages are Kafka's: a wrong broker
-config is an INVALID_REQUEST, not an INVALID_CONFIG.
+config is an INVALID_REQUEST; only a list operation on what is no list is an INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.settings.config_store import BrokerConfigStore, ConfigStoreUnavailable
 from broker.settings.core.broker_configs import (
+    NotAList,
     Operation,
     PropertyChange,
     RefusedProperty,
@@ -68,6 +69,8 @@ class BrokerConfigChanges:
                 checked(configs.for_this if name else configs.for_all)
             else:
                 await self._store.change(name, checked)
+        except NotAList as error:
+            return ErrorCode.invalid_config, str(error)
         except (RefusedProperty, InvalidTopicConfig) as error:
             return ErrorCode.invalid_request, str(error)
         except ConfigurationError as error:

@@ -35,9 +35,9 @@ def alter_loggers(changes: Iterable[PropertyChange], *, is_validate_only: bool) 
     for change in asked:
         problem = _problem(change, known)
         if problem:
-            return (
-                ErrorCode.invalid_request if change.operation > Operation.DELETE else ErrorCode.invalid_config
-            ), problem
+            is_root_removed = change.operation is Operation.DELETE and change.name == ROOT
+            is_impossible = change.operation > Operation.DELETE or is_root_removed
+            return (ErrorCode.invalid_request if is_impossible else ErrorCode.invalid_config), problem
     for change in asked if not is_validate_only else ():
         level = change.value if change.operation is Operation.SET else None
         set_logger_level(change.name, level)

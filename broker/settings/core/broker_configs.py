@@ -91,11 +91,15 @@ class RefusedProperty(ValueError):
     """A change that cannot be made; says which property and why."""
 
 
+class NotAList(ValueError):
+    """A property that is no list is to be extended or shortened."""
+
+
 def changed(
     stored: Mapping[str, str], changes: Iterable[PropertyChange], in_force: Mapping[str, str]
 ) -> dict[str, str]:
     """The stored properties after the changes. A change that extends or shortens a list begins with
-    the list in `in_force`. Raises RefusedProperty.
+    the list in `in_force`. Raises RefusedProperty, NotAList.
     """
     result = dict(stored)
     for name, operation, value in changes:
@@ -110,7 +114,7 @@ def changed(
         if value is None:
             raise RefusedProperty(f"Null value not supported for: {name}")
         if operation is not Operation.SET and name not in LIST_PROPERTIES:
-            raise RefusedProperty(f"Config value append or subtract is not allowed for config: {name}")
+            raise NotAList(f"Config value {operation.name.lower()} is not allowed for config key: {name}")
         result[name] = (
             value
             if operation is Operation.SET

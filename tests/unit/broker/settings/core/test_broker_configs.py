@@ -2,7 +2,14 @@
 
 import pytest
 
-from broker.settings.core.broker_configs import DYNAMIC_PROPERTIES, Operation, PropertyChange, RefusedProperty, changed
+from broker.settings.core.broker_configs import (
+    DYNAMIC_PROPERTIES,
+    NotAList,
+    Operation,
+    PropertyChange,
+    RefusedProperty,
+    changed,
+)
 from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 
@@ -31,13 +38,20 @@ def test_lists_grow_and_shrink_from_what_is_in_force():
         (PropertyChange("log.retention.hours", Operation.SET, "1"), "Cannot update"),
         (PropertyChange("listener.name.x.ssl.client.auth", Operation.SET, "none"), "Cannot update"),
         (PropertyChange("ssl.key.password", Operation.SET, "secret"), "not stored in ZooKeeper"),
-        (PropertyChange("log.segment.bytes", Operation.APPEND, "1"), "append or subtract is not allowed"),
         (PropertyChange("log.segment.bytes", Operation.SET, None), "Null value"),
     ],
 )
 def test_a_property_that_cannot_change_is_refused_by_name(change, problem):
     with pytest.raises(RefusedProperty, match=problem):
         changed({}, [change], {})
+
+
+@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT])
+def test_a_property_that_is_no_list_is_neither_extended_nor_shortened(operation):
+    with pytest.raises(
+        NotAList, match=rf"value {operation.name.lower()} is not allowed for config key: log\.segment\.bytes"
+    ):
+        changed({}, [PropertyChange("log.segment.bytes", operation, "1")], {})
 
 
 def test_a_value_out_of_range_is_refused_under_the_propertys_own_name():

@@ -26,6 +26,7 @@ from broker.handlers.configs.logger_levels import LOGGER_RESOURCE, alter_loggers
 from broker.handlers.topics.create_topics import policy_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.settings.core.broker_configs import Operation, PropertyChange
@@ -71,11 +72,16 @@ def check_resource(image: ClusterImage, resource: Any) -> None:
         raise RefusedChange(
             ErrorCode.invalid_request, "only configs of topics, groups and brokers can be altered while a broker runs"
         )
-    refusal = policy_refusal(image, resource.resource_name)
+    topic = resource.resource_name
+    if not topic:
+        raise RefusedChange(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+    if not is_valid_topic_name(topic):
+        raise RefusedChange(ErrorCode.invalid_topic_exception, f"{topic!r} is not a topic name")
+    refusal = policy_refusal(image, topic)
     if refusal is not None:
         raise RefusedChange(ErrorCode.policy_violation, refusal)
-    if resource.resource_name not in image.topics:
-        raise RefusedChange(ErrorCode.unknown_topic_or_partition, None)
+    if topic not in image.topics:
+        raise RefusedChange(ErrorCode.unknown_topic_or_partition, f"The topic '{topic}' does not exist.")
 
 
 async def forward(

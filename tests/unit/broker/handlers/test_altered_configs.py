@@ -110,6 +110,24 @@ async def test_a_config_without_a_value_refuses_its_resource(handler: ModuleType
     assert not controller.changes
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", ErrorCode.invalid_request),
+        ("a b", ErrorCode.invalid_topic_exception),
+        ("nowhere", ErrorCode.unknown_topic_or_partition),
+    ],
+)
+async def test_a_topic_that_cannot_be_is_told_from_one_that_is_not_there(
+    handler: ModuleType, name: str, error: ErrorCode
+) -> None:
+    controller = Controller()
+    results = await altered(handler, [resource(name, config("retention.ms", "1000"))], controller)
+    assert [(one[2], bool(one[3])) for one in results] == [(error, True)]
+    assert not controller.changes
+
+
 async def test_a_removed_config_needs_no_value() -> None:
     controller = Controller()
     results = await altered(

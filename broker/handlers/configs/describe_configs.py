@@ -1,17 +1,19 @@
 """DescribeConfigs: configs of topics and of brokers, and the source of each value.
 
 Behaviour: the active site (`broker/site/active_site.py`) describes topics that a link mirrors here;
-while it does not answer, and for Antipode's own programs, this site's copy is described. Sources
-and types have Kafka's numbers; synonyms list all configured values, the effective one first. A
-broker describes its own configs, and for an empty name those that were altered for all brokers. The
-loggers of a broker are configs too: their levels (KIP-412). Configs of a group have the source that
-Kafka numbers 8. Versions: 1 to 4. Not done: client metrics.
+while it does not answer, and for Antipode's own programs, this site's copy is described. Sources,
+types and synonyms are Kafka's: the values that are configured under each name, the effective one
+first; of several broker properties for one config those from the finest on. A broker describes its
+own configs, and for an empty name those that were altered for all brokers. The loggers of a broker
+are configs too: their levels (KIP-412). Configs of a group have the source that Kafka numbers 8.
+Versions: 1 to 4. Not done: client metrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import dropwhile
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
@@ -27,7 +29,7 @@ from broker.settings.config import BrokerSettings
 from broker.settings.config_documentation import documentation_of
 from broker.settings.core.broker_configs import TOPIC_PROPERTIES, is_dynamic, kind_of
 from broker.settings.core.group_configs import GROUP_CONFIGS
-from broker.settings.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
+from broker.settings.core.topic_configs import ConfigLayer, ConfigSource, ResolvedConfig, resolve, synonyms
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite, answered_elsewhere
 from runtime.logs import logger_levels
@@ -39,6 +41,7 @@ MIN_VERSION = 1
 MAX_VERSION = 4
 
 TOPIC_RESOURCE = 2
+_UNKNOWN_TYPE = 0
 _TYPE_CODES = {
     ConfigKind.BOOLEAN: 1,
     ConfigKind.STRING: 2,
@@ -69,14 +72,20 @@ def topics_of(request: Any) -> list[str]:
     ]
 
 
+_Synonym = tuple[str, str, ConfigSource]
+"""The name, the value and the source of a configured value."""
+
+
 class _Entry(NamedTuple):
-    """One config with all its configured values, the effective one first. Without a default a value
-    may be None.
+    """One config: its value, where that comes from, and all configured values, the effective one
+    first. Without a default the value may be None.
     """
 
     name: str
-    found: Sequence[tuple[str, str | None, ConfigSource]]
-    kind: ConfigKind
+    value: str | None
+    source: ConfigSource
+    kind: ConfigKind | None
+    synonyms: Sequence[_Synonym] = ()
     is_read_only: bool = False
     documentation: str | None = None
 
@@ -172,48 +181,61 @@ def _refusal(doors: Doors, resource: Any) -> tuple[ErrorCode, str | None]:
 
 
 def _part(build: Any, request: Any, entry: _Entry) -> Any:
-    _, value, source = entry.found[0]
-    shown = entry.found if request.include_synonyms else ()
+    shown = entry.synonyms if request.include_synonyms else ()
     return build.part(
         "DescribeConfigsResourceResult",
         name=entry.name,
-        value=value,
+        value=entry.value,
         read_only=entry.is_read_only,
-        config_source=int(source),
+        config_source=int(entry.source),
         is_sensitive=False,
         synonyms=tuple(
             build.part("DescribeConfigsSynonym", name=name, value=text, source=int(source))
             for name, text, source in shown
         ),
-        config_type=_TYPE_CODES[entry.kind],
+        config_type=_UNKNOWN_TYPE if entry.kind is None else _TYPE_CODES[entry.kind],
         documentation=entry.documentation if getattr(request, "include_documentation", False) else None,
     )
 
 
 def _topic_entries(doors: Doors, overrides: Mapping[str, str]) -> Iterator[_Entry]:
+    layers = doors.configs.layers
     for name, definition in TOPIC_CONFIGS.items():
-        found = synonyms(definition, doors.configs.layers, overrides)
+        in_force = resolve(definition, layers, overrides)
+        value = definition.shown(in_force.text)
+        own = [(name, value, ConfigSource.TOPIC)] if name in overrides else []
+        properties = [found.name for found in definition.broker_properties]
+        configured = _configured(properties, layers, _TOPIC_DEFAULTS)
         yield _Entry(
             name,
-            [(_synonym_name(resolved, name), resolved.text, resolved.source) for resolved in found],
+            value,
+            in_force.source,
             definition.kind,
+            [*own, *_from(properties[:1], configured)],
             documentation=definition.documentation,
         )
 
 
-def _synonym_name(resolved: ResolvedConfig, name: str) -> str:
-    """The name of a synonym, as in Kafka: the topic config's name for an override, else the broker
-    property's name.
-    """
-    if resolved.broker_property is not None or resolved.source is ConfigSource.TOPIC:
-        return resolved.broker_property or name
-    properties = TOPIC_CONFIGS[name].broker_properties
-    return properties[0].name if properties else name
+def _configured(
+    names: Sequence[str], layers: Sequence[ConfigLayer], defaults: Mapping[str, str | None]
+) -> Iterator[_Synonym]:
+    """All values of these properties, by their source, the defaults last."""
+    for layer in layers:
+        yield from ((name, layer.properties[name], layer.source) for name in names if name in layer.properties)
+    for name in names:
+        default = defaults[name]
+        if default is not None:
+            yield name, default, ConfigSource.DEFAULT
+
+
+def _from(names: Sequence[str], configured: Iterable[_Synonym]) -> list[_Synonym]:
+    """The values from the first that has one of the names on."""
+    return list(dropwhile(lambda synonym: synonym[0] not in names, configured))
 
 
 def _logger_entries() -> Iterator[_Entry]:
     for name, level in logger_levels().items():
-        yield _Entry(name, [(name, level, ConfigSource.BROKER_LOGGER)], ConfigKind.STRING)
+        yield _Entry(name, level, ConfigSource.BROKER_LOGGER, kind=None)
 
 
 def _group_entries(doors: Doors, group: str) -> Iterator[_Entry]:
@@ -222,14 +244,14 @@ def _group_entries(doors: Doors, group: str) -> Iterator[_Entry]:
     """
     own = doors.cluster.image.group_configs.get(group, {})
     for name, definition in GROUP_CONFIGS.items():
-        found = synonyms(definition, doors.configs.layers, own)
-        texts = [
+        found = [
             (name, resolved.text, ConfigSource.GROUP)
             if resolved.source is ConfigSource.TOPIC
             else (_broker_property(definition, resolved), resolved.text, resolved.source)
-            for resolved in found
+            for resolved in synonyms(definition, doors.configs.layers, own)
         ]
-        yield _Entry(name, texts, definition.kind, documentation=definition.documentation)
+        _, value, source = found[0]
+        yield _Entry(name, value, source, definition.kind, found, documentation=definition.documentation)
 
 
 def _broker_property(definition: TopicConfig, resolved: ResolvedConfig) -> str:
@@ -238,29 +260,40 @@ def _broker_property(definition: TopicConfig, resolved: ResolvedConfig) -> str:
 
 def _default_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
     for name, value in sorted(configs.for_all.items()):
-        found = [(name, value, ConfigSource.DYNAMIC_DEFAULT)]
-        yield _Entry(name, found, _kind(name, configs.static), documentation=documentation_of(name))
+        source = ConfigSource.DYNAMIC_DEFAULT
+        yield _Entry(
+            name,
+            _shown(name, value),
+            source,
+            _kind(name, configs.static),
+            [(name, value, source)],
+            documentation=documentation_of(name),
+        )
 
 
 def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
     aliases = {field.alias: name for name, field in BrokerSettings.model_fields.items() if field.alias is not None}
     defaults = {name: _default_text(name) for name in aliases}
-    defaults |= {name: _topic_default(name) for name in TOPIC_PROPERTIES if name not in aliases}
+    defaults |= {name: default for name, default in _TOPIC_DEFAULTS.items() if name not in aliases}
     defaults |= {name: None for name in configs.for_this if name not in defaults}  # certificates
     for name in sorted(defaults):
-        found: list[tuple[str, str | None, ConfigSource]] = [
-            (name, layer.properties[name], layer.source) for layer in configs.layers if name in layer.properties
-        ]
-        default = defaults[name]
-        if default is not None or not found:
-            found.append((name, default, ConfigSource.DEFAULT))
+        definition = TOPIC_PROPERTIES.get(name)
+        properties = [name] if definition is None else [found.name for found in definition.broker_properties]
+        found = _from([name], _configured(properties, configs.layers, defaults))
         yield _Entry(
             name,
-            found,
+            _shown(name, found[0][1]) if found else defaults[name],
+            found[0][2] if found else ConfigSource.DEFAULT,
             _kind(name, configs.static),
+            found,
             is_read_only=not is_dynamic(name),
             documentation=documentation_of(name),
         )
+
+
+def _shown(name: str, text: str) -> str:
+    definition = TOPIC_PROPERTIES.get(name)
+    return text if definition is None else definition.shown(text)
 
 
 def _topic_default(name: str) -> str | None:
@@ -272,6 +305,9 @@ def _topic_default(name: str) -> str | None:
     if last.name != name:
         return None
     return definition.default if last.factor == 1 else str(int(definition.default) // last.factor)
+
+
+_TOPIC_DEFAULTS: Final = {name: _topic_default(name) for name in TOPIC_PROPERTIES}
 
 
 def _default_text(alias: str) -> str | None:

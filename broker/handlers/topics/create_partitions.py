@@ -3,14 +3,14 @@
 Behaviour: topics that a link mirrors here get partitions at the active site
 (`broker/site/active_site.py`), or are refused (POLICY_VIOLATION) if that is impossible. The answer
 waits a moment for the brokers of this site and of its peers to know the new partitions
-(`broker/site/topic_change_reports.py`), which are charged to the client's mutation quota. Versions:
-0 to 3.
+(`broker/site/topic_change_reports.py`), which are charged to the client's mutation quota. A topic
+that is named twice is answered once. Versions: 0 to 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
@@ -31,6 +31,8 @@ from wire.control.clients import ControllerClient, ControllerUnavailable
 API_KEY = 37
 MIN_VERSION = 0
 MAX_VERSION = 3
+
+NO_ASSIGNMENTS: Final = "The new partitions have an empty list of assignments; accepted: one for each, or no list."
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -78,6 +80,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         refusal = policy_refusal(image, topic.name)
         if refusal is not None:
             results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif _lacks_assignments(image, topic):
+            results[topic.name] = _result(build, topic.name, ErrorCode.invalid_replica_assignment, NO_ASSIGNMENTS)
         elif not permits.take(_added_count(image.topics.get(topic.name), topic)):
             results[topic.name] = _result(
                 build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
@@ -86,8 +90,15 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             wanted.append(_new_partitions(image, topic))
     if wanted:
         results.update(await _create(doors, build, wanted, request))
-    answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
+    answered = tuple(results[name] for name in dict.fromkeys(names) if name in results)
     return build.response(results=answered, throttle_time=throttle_time(permits.throttle_time_ms))
+
+
+def _lacks_assignments(image: ClusterImage, topic: Any) -> bool:
+    """True for new partitions with an empty list of assignments; without a list (null) the
+    controller places them.
+    """
+    return topic.assignments == () and _added_count(image.topics.get(topic.name), topic) > 0
 
 
 def _added_count(known: TopicImage | None, topic: Any) -> int:

@@ -128,9 +128,9 @@ def _check_size(draft: Draft, request: TopicRequest) -> Refusal | None:
         return check_partition_count(
             len(request.assignments), maximum=cluster.rules.partitions_per_request_max
         ) or check_assignment(cluster, request.assignments, first_partition=0, replication_factor=0)
-    return check_partition_count(
+    return check_replication_factor(cluster, _replication_factor(draft, request)) or check_partition_count(
         _partition_count(draft, request), maximum=cluster.rules.partitions_per_request_max
-    ) or check_replication_factor(cluster, _replication_factor(draft, request))
+    )
 
 
 def _partition_count(draft: Draft, request: TopicRequest) -> int:

@@ -141,7 +141,7 @@ def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
         return Refusal(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
     if count > maximum:
         return Refusal(
-            ErrorCode.invalid_partitions, f"Number of partitions must be at most {maximum} in one request, not {count}."
+            ErrorCode.policy_violation, f"Number of partitions must be at most {maximum} in one request, not {count}."
         )
     return None
 

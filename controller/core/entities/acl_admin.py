@@ -33,7 +33,8 @@ def consider(draft: Draft, command: AlterAcls | AclsRead) -> str:
         return "a change of ACLs was refused: the site is fenced"
     acls = dict(draft.cluster.acls)
     draft.acl_reply += [_create(acls, acl) for acl in command.creations]
-    draft.acl_reply += [_remove(acls, wanted) for wanted in command.removals]
+    before = dict(acls)
+    draft.acl_reply += [_remove(acls, before, wanted) for wanted in command.removals]
     _replace(draft, acls, must_store=True)
     return f"{len(command.creations)} ACLs and the removal of {len(command.removals)} others were requested"
 
@@ -51,10 +52,13 @@ def _create(acls: _Acls, acl: Acl) -> AclOutcome:
     return AclOutcome()
 
 
-def _remove(acls: _Acls, wanted: AclFilter) -> AclOutcome:
+def _remove(acls: _Acls, before: _Acls, wanted: AclFilter) -> AclOutcome:
+    """Remove what the filter chooses of the ACLs `before` the request: an ACL that several filters
+    choose is answered for each, as in Kafka.
+    """
     removed: list[Acl] = []
-    for pattern in [pattern for pattern in acls if wanted.matches_pattern(pattern)]:
-        meant = {entry for entry in acls[pattern] if wanted.matches_entry(entry)}
+    for pattern in [pattern for pattern in before if wanted.matches_pattern(pattern)]:
+        meant = {entry for entry in before[pattern] if wanted.matches_entry(entry)}
         removed += [Acl(pattern, entry) for entry in meant]
         acls[pattern] -= meant
     return AclOutcome(removed=tuple(sorted(removed)))

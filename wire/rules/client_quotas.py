@@ -89,19 +89,18 @@ def refusal_of_entity(entity: QuotaEntity) -> str | None:
     return None if name is None or _is_address(name) else f"{name} is not a valid IP"
 
 
-def refusal_of_value(entity: QuotaEntity, key: str, value: float | None) -> str | None:
-    """The reason why the entity cannot have this value (None: cannot lose it); None when it can."""
+def refusal_of_value(entity: QuotaEntity, key: str, value: float) -> str | None:
+    """The reason why the entity cannot have this value; None when it can."""
     keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
     if key not in keys:
         return f"Invalid configuration key {key}"
-    if value is None:
-        return None
     if not value > 0 or math.isinf(value):
         return f"Quota {key} must be greater than 0"
     most = _WHOLE_NUMBERS_MAX.get(key)
     if most is None:
         return None
-    if value > most:
+    # as doubles, as in Kafka: 2**63 is the double nearest to the greatest LONG
+    if value > float(most):
         return f"Proposed value for {key} is too large"
     return None if abs(value - round(value)) < 1e-6 else f"{key} cannot be a fractional value."
 
@@ -121,4 +120,5 @@ def quota_texts(values: QuotaValues) -> dict[str, str]:
 
 def quota_text(key: str, value: float) -> str:
     """The value as ZooKeeper keeps it: whole numbers without a point."""
-    return str(round(value)) if key in _WHOLE_NUMBERS_MAX else repr(float(value))
+    most = _WHOLE_NUMBERS_MAX.get(key)
+    return repr(float(value)) if most is None else str(min(round(value), most))

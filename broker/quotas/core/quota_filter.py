@@ -45,6 +45,9 @@ def check_filter(parts: Sequence[FilterPart]) -> None:
             raise BadFilter(f"Duplicate {part.kind} filter component entity type")
         if part.match is Match.EXACT and part.name is None:
             raise BadFilter("Request specified MATCH_TYPE_EXACT, but set the match string to null.")
+        if part.match is not Match.EXACT and part.name is not None:
+            kind = "MATCH_TYPE_DEFAULT" if part.match is Match.DEFAULT else "MATCH_TYPE_SPECIFIED"
+            raise BadFilter(f"Request specified {kind}, but also specified a match string.")
     if IP in kinds and len(kinds) > 1:
         raise BadFilter(
             "Invalid entity filter component combination, IP filter component should not be used with user or clientId filter component."

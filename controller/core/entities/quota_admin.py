@@ -55,8 +55,9 @@ def _refusal(change: QuotaChange) -> str | None:
     refusal = refusal_of_entity(change.entity)
     if refusal is not None:
         return refusal
-    asked = [*change.set_values.items(), *((key, None) for key in change.remove)]
-    return next((found for key, value in asked if (found := refusal_of_value(change.entity, key, value))), None)
+    # a quota that is removed may have any name, as in Kafka
+    refusals = (refusal_of_value(change.entity, key, value) for key, value in change.set_values.items())
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def _apply_quotas(draft: Draft, command: ClientQuotasRead) -> None:

@@ -73,7 +73,7 @@ def test_every_entity_of_the_layout_is_accepted() -> None:
     [
         (USER, "connection_creation_rate", 1.0, "Invalid configuration key"),
         (IP, "producer_byte_rate", 1.0, "Invalid configuration key"),
-        (USER, "nonsense", None, "Invalid configuration key"),
+        (USER, "nonsense", 1.0, "Invalid configuration key"),
         (USER, "producer_byte_rate", 0.0, "greater than 0"),
         (USER, "producer_byte_rate", float("nan"), "greater than 0"),
         (USER, "request_percentage", float("inf"), "greater than 0"),
@@ -81,13 +81,19 @@ def test_every_entity_of_the_layout_is_accepted() -> None:
         (USER, "producer_byte_rate", 1e30, "too large"),
     ],
 )
-def test_values_that_cannot_be_are_refused(kind: str, key: str, value: float | None, words: str) -> None:
+def test_values_that_cannot_be_are_refused(kind: str, key: str, value: float, words: str) -> None:
     assert words in (refusal_of_value(((kind, "127.0.0.1"),), key, value) or "")
 
 
 def test_fractions_are_for_percentages_and_mutations() -> None:
     assert refusal_of_value(((USER, "u"),), "request_percentage", 12.5) is None
     assert refusal_of_value(((USER, "u"),), "controller_mutation_rate", 0.5) is None
+
+
+def test_a_rate_of_bytes_may_be_the_greatest_long_which_is_a_greater_double() -> None:
+    assert refusal_of_value(((USER, "u"),), "producer_byte_rate", 9223372036854775807.0) is None
+    assert quota_texts({"producer_byte_rate": 9223372036854775807.0}) == {"producer_byte_rate": "9223372036854775807"}
+    assert refusal_of_value(((IP, "127.0.0.1"),), "connection_creation_rate", 2147483648.0)
 
 
 def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> None:

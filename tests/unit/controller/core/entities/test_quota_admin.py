@@ -60,6 +60,12 @@ def test_a_quota_that_is_not_named_stays_and_an_entity_without_quotas_goes(model
     assert model.cluster.quotas == {}
 
 
+def test_a_quota_of_any_name_may_be_removed(model: SiteModel) -> None:
+    alter(model, change(ALICE, {"producer_byte_rate": 1.0}))
+    assert alter(model, change(ALICE, {}, "nonsense")) == [ErrorCode.none]
+    assert model.cluster.quotas == {ALICE: {"producer_byte_rate": 1.0}}
+
+
 def test_an_entity_named_twice_is_refused_and_a_dry_run_changes_nothing(model: SiteModel) -> None:
     twice = change(ALICE, {"producer_byte_rate": 1.0})
     assert alter(model, twice, twice) == [ErrorCode.invalid_request] * 2

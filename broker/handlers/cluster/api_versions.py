@@ -4,12 +4,14 @@ Behaviour: lists the versions of every handler; Antipode's private messages are 
 Antipode's own clients (by software name). Produce is listed from 0 though its versions 0 to 2 are
 refused, as in Kafka 4: older clients derive a broker's features from it (KAFKA-18659). Versions: 0
 to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see
-dispatch.py. Finalized features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848). They
-do not change, so their epoch is always 0.
+dispatch.py. From 3 on, a software name or version that KIP-511 does not allow is an
+INVALID_REQUEST. Finalized features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848).
+They do not change, so their epoch is always 0.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,6 +27,9 @@ from wire.protocol.streams.frames import VersionRange
 API_KEY = 18
 MIN_VERSION = 0
 MAX_VERSION = 4
+
+SOFTWARE_NAME_FROM: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 LOWEST_LEVEL_OF_ZERO_FROM: Final = 4
 """Clients that send version 3 fail on a feature whose lowest level is 0, so their response does not
@@ -66,5 +71,9 @@ def unsupported_version_response(versions: Mapping[int, VersionRange]) -> Any:
 
 async def handle(request: Any, context: RequestContext, _doors: None) -> Any:
     """Answer an ApiVersions request."""
+    if context.api_version >= SOFTWARE_NAME_FROM and not all(
+        map(_SOFTWARE.fullmatch, (request.client_software_name, request.client_software_version))
+    ):
+        return builder(API_KEY, context.api_version).response(error_code=ErrorCode.invalid_request, api_keys=())
     has_private = getattr(request, "client_software_name", "") == CLIENT_SOFTWARE_NAME
     return _entity(context.api_version, ErrorCode.none, advertised_versions(has_private=has_private))

@@ -3,7 +3,8 @@ site at once (KIP-966).
 
 Behaviour: topics in the order of their names, as clients must see them (a link's topics with the
 active site's leaders); the page has at most the requested number of partitions, and at most 2000,
-and a cursor for the next page. Without names: all topics that the client may describe. Named topics
+and a cursor for the next page. Without names: all topics that the client may describe. A cursor
+below partition 0 or at a topic that is not among the named ones is an INVALID_REQUEST. Named topics
 that this site does not know are looked up at its peers (`broker/site/unknown_topics.py`). Eligible
 leader replicas outside the in-sync ones are not tracked: their list is empty (Java tools fail on
 null). The authorized operations contain all operations
@@ -26,6 +27,7 @@ from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid
+from broker.network.error_responses import error_response
 from broker.site.active_site import ActiveSite
 from broker.site.unknown_topics import ask_peers, unknown_topics
 from wire.rules.topic_names import is_internal_topic
@@ -49,15 +51,17 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeTopicPartitions request."""
     build = builder(API_KEY, context.api_version)
     named = [topic.name for topic in request.topics]
+    cursor, first = request.cursor, 0
+    if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
+        return error_response(API_KEY, context.api_version, request, error=ErrorCode.invalid_request, must_say=False)
     unheard = {} if context.is_forwarded else unknown_topics(doors.cluster.image, named)
     reported = await ask_peers(doors.active_site, doors.cluster.image, unheard, may_create=lambda _: False)
     image = doors.cluster.image
     # the table of rights has checked named topics; filtered before the pages, whose cursors name
     # topics too
     names = sorted({*named} or ClientView(doors.authorizer, context).described(image.routed_topic_names()))
-    cursor, first = request.cursor, 0
     if cursor is not None:
-        names, first = [name for name in names if name >= cursor.topic_name], max(cursor.partition_index, 0)
+        names, first = [name for name in names if name >= cursor.topic_name], cursor.partition_index
         if not names or names[0] != cursor.topic_name:
             first = 0
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)

@@ -3,8 +3,8 @@ clients write and read it.
 
 Behaviour: as Kafka. The answer means that the move has begun; DescribeLogDirs shows its progress.
 For a partition that this broker does not have yet, the directory is remembered and
-REPLICA_NOT_AVAILABLE is answered: in this way a reassignment chooses directories. Versions: 1 to 2.
-Not done: nothing.
+REPLICA_NOT_AVAILABLE is answered: in this way a reassignment chooses directories. A partition that
+the site does not have is UNKNOWN_TOPIC_OR_PARTITION. Versions: 1 to 2.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.log.directories.log_store import LogStore
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 
@@ -26,6 +27,7 @@ MAX_VERSION = 2
 class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
+    cluster: Cluster
     logs: LogStore
 
 
@@ -54,4 +56,9 @@ def _wish(doors: Doors, path: str, topic: str, partition: int) -> ErrorCode:
         return ErrorCode.kafka_storage_error if path in logs.offline else ErrorCode.log_dir_not_found
     if logs.is_offline(topic, partition):
         return ErrorCode.kafka_storage_error
-    return ErrorCode.none if logs.wish_home(topic, partition, directory) else ErrorCode.replica_not_available
+    if logs.wish_home(topic, partition, directory):
+        return ErrorCode.none
+    known = doors.cluster.image.topics.get(topic)
+    if known is None or partition not in known.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.replica_not_available

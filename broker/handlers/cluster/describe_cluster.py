@@ -23,6 +23,7 @@ MIN_VERSION = 0
 MAX_VERSION = 2
 
 _BROKERS_ENDPOINT_TYPE = 1
+_CONTROLLERS_ENDPOINT_TYPE = 2
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -35,10 +36,12 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeCluster request."""
     build = builder(API_KEY, context.api_version)
     image = doors.cluster.image
-    if getattr(request, "endpoint_type", _BROKERS_ENDPOINT_TYPE) != _BROKERS_ENDPOINT_TYPE:
+    endpoint_type = getattr(request, "endpoint_type", _BROKERS_ENDPOINT_TYPE)
+    if endpoint_type != _BROKERS_ENDPOINT_TYPE:
+        is_controllers = endpoint_type == _CONTROLLERS_ENDPOINT_TYPE
         return build.response(
-            error_code=ErrorCode.mismatched_endpoint_type,
-            error_message=f"endpoint type {request.endpoint_type} is not available at a broker; accepted: 1",
+            error_code=ErrorCode.mismatched_endpoint_type if is_controllers else ErrorCode.unsupported_endpoint_type,
+            error_message=f"endpoint type {endpoint_type} is not available at a broker; accepted: 1",
             cluster_id="",
             brokers=(),
         )

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
+from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
@@ -46,17 +47,13 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 def _partition(doors: Doors, build: Any, topic: str, index: int) -> Any:
+    if not is_valid_topic_name(topic):
+        return _refused(build, index, ErrorCode.invalid_topic_exception, f"{topic!r} is not a topic name")
     try:
         hosted = doors.replicas.get(doors.cluster.image, topic, index)
         hosted.check_readable(CONSUMER)
     except PartitionFailure as failure:
-        return build.part(
-            "PartitionResponse",
-            partition_index=index,
-            error_code=failure.code,
-            error_message=failure.reason,
-            active_producers=(),
-        )
+        return _refused(build, index, failure.code, failure.reason)
     return build.part(
         "PartitionResponse",
         partition_index=index,
@@ -74,4 +71,10 @@ def _partition(doors: Doors, build: Any, topic: str, index: int) -> Any:
             )
             for known in hosted.log.producers.snapshot()
         ),
+    )
+
+
+def _refused(build: Any, index: int, error: ErrorCode, message: str | None) -> Any:
+    return build.part(
+        "PartitionResponse", partition_index=index, error_code=error, error_message=message, active_producers=()
     )

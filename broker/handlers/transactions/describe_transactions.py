@@ -20,7 +20,7 @@ from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.transactions.core.transaction_states import Transaction
 from broker.transactions.transaction_coordinator import TransactionCoordinator
-from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from wire.protocol.ids import TopicPartition
 
 API_KEY = 65
 MIN_VERSION = 0
@@ -57,11 +57,9 @@ def _state(build: Any, transactional_id: str, error: ErrorCode, known: Transacti
         transactional_id=transactional_id,
         transaction_state="" if known is None else known.state.label,
         transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=0 if known is None else known.timeout_ms)),
-        transaction_start_time=datetime.fromtimestamp(
-            (NO_TIMESTAMP if known is None else known.started_ms) / 1000, UTC
-        ),
-        producer_id=NO_PRODUCER_ID if known is None else known.producer_id,
-        producer_epoch=NO_EPOCH if known is None else known.producer_epoch,
+        transaction_start_time=datetime.fromtimestamp((0 if known is None else known.started_ms) / 1000, UTC),
+        producer_id=0 if known is None else known.producer_id,
+        producer_epoch=0 if known is None else known.producer_epoch,
         topics=_topics(build, () if known is None else known.partitions),
     )
 

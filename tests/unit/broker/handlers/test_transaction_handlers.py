@@ -279,6 +279,14 @@ async def test_a_transactional_id_is_described(doors: Any) -> None:
     known, unknown = response.transaction_states
     assert (known.transaction_state, known.producer_id, known.topics[0].topic) == ("Ongoing", 7, "t")
     assert unknown.error_code is ErrorCode.transactional_id_not_found
+    # zero, as from Apache Kafka: generated readers fail on a time below it
+    assert (unknown.transaction_start_time.timestamp(), unknown.producer_id, unknown.producer_epoch) == (0, 0, 0)
+
+
+async def test_no_producers_are_described_of_a_topic_that_cannot_be(doors: Any) -> None:
+    topics = [{"name": "a b", "partition_indexes": (0,)}]
+    response = await ask(doors, "describe_producers", 0, topics=topics)
+    assert response.topics[0].partitions[0].error_code is ErrorCode.invalid_topic_exception
 
 
 @pytest.mark.parametrize("version", versions("write_txn_markers"))

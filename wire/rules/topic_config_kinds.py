@@ -112,11 +112,11 @@ class TopicConfig(Struct, frozen=True, kw_only=True):
             raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
 
     def _items(self, text: str) -> list[str]:
-        """The items of a list; it may be empty, but none of its items may, and what stands for all
-        or no replicas is alone.
+        """The items of a list. A list may be empty; an item may be in a list of replicas only, and
+        what stands for all or no replicas is alone in its list.
         """
         items = list_items(text)
-        if text.strip() and len(items) <= text.count(","):
+        if self.choices and text.strip() and len(items) <= text.count(","):
             raise self.refusal(text, "Values must not be empty")
         if len(items) > 1 and not {ALL_REPLICAS, NO_REPLICAS}.isdisjoint(items):
             raise self.refusal(text, f"Value must be {self.pattern_accepted}")

@@ -19,7 +19,7 @@ def test_every_default_is_accepted() -> None:
         {"cleanup.policy": " compact , delete "},
         {"cleanup.policy": ""},
         {"leader.replication.throttled.replicas": "*"},
-        {"leader.replication.throttled.replicas": "0:1,1:1"},
+        {"leader.replication.throttled.replicas": "0:1,1:1,"},
         {"retention.ms": "-1"},
         {"min.cleanable.dirty.ratio": "1"},
         {"preallocate": "TRUE"},

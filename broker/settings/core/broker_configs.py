@@ -136,7 +136,31 @@ def check_values(properties: Mapping[str, str]) -> None:
             definition.parse_as(name, text)
 
 
+_LONG_PROPERTIES: Final = frozenset(
+    {
+        "connections.max.idle.ms",
+        "delegation.token.expiry.check.interval.ms",
+        "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms",
+        "leader.imbalance.check.interval.seconds",
+        "log.cleaner.backoff.ms",
+        "log.retention.check.interval.ms",
+        "offsets.retention.check.interval.ms",
+        "queued.max.request.bytes",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "replica.lag.time.max.ms",
+    }
+)
+"""Properties that are LONG in Apache Kafka, though their values seldom need it."""
+
+
 def kind_of(name: str) -> ConfigKind | None:
-    """The type of a property that sets the default of a topic config, None for others."""
+    """Kafka's type of a property that sets the default of a topic config or is a LONG; None for
+    others. Spellings in hours and minutes are INT.
+    """
+    if name in _LONG_PROPERTIES:
+        return ConfigKind.LONG
     definition = TOPIC_PROPERTIES.get(name)
-    return None if definition is None else definition.kind
+    if definition is None:
+        return None
+    return ConfigKind.INT if name.endswith((".hours", ".minutes")) else definition.kind

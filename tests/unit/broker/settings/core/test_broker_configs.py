@@ -9,8 +9,9 @@ from broker.settings.core.broker_configs import (
     PropertyChange,
     RefusedProperty,
     changed,
+    kind_of,
 )
-from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_config_kinds import ConfigKind, InvalidTopicConfig
 
 
 def test_set_and_delete_change_only_what_they_name():
@@ -57,6 +58,21 @@ def test_a_property_that_is_no_list_is_neither_extended_nor_shortened(operation)
 def test_a_value_out_of_range_is_refused_under_the_propertys_own_name():
     with pytest.raises(InvalidTopicConfig, match=r"log\.segment\.bytes"):
         changed({}, [PropertyChange("log.segment.bytes", Operation.SET, "1")], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("log.retention.ms", ConfigKind.LONG),
+        ("log.retention.hours", ConfigKind.INT),
+        ("log.roll.jitter.hours", ConfigKind.INT),
+        ("log.segment.bytes", ConfigKind.INT),
+        ("replica.lag.time.max.ms", ConfigKind.LONG),
+        ("num.replica.fetchers", None),
+    ],
+)
+def test_properties_have_the_types_of_apache_kafka(name: str, kind: ConfigKind | None) -> None:
+    assert kind_of(name) is kind
 
 
 def test_only_the_spellings_in_milliseconds_are_dynamic():

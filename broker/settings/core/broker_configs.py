@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from wire.rules.topic_config_kinds import ConfigKind, TopicConfig, changed_list, list_items
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
-_STATIC_SPELLINGS: Final = ("log.flush.scheduler.interval.ms", "log.preallocate")
+_STATIC_SPELLING: Final = "log.flush.scheduler.interval.ms"
 LIST_PROPERTIES: Final = frozenset({"log.cleanup.policy", "max.connections.per.ip.overrides"})
 
 TOPIC_PROPERTIES: Final[Mapping[str, TopicConfig]] = {
@@ -28,7 +28,7 @@ TOPIC_PROPERTIES: Final[Mapping[str, TopicConfig]] = {
 """The topic config behind each broker property that has one."""
 
 DYNAMIC_PROPERTIES: Final = frozenset(
-    {name for name in TOPIC_PROPERTIES if not name.endswith((".hours", ".minutes")) and name not in _STATIC_SPELLINGS}
+    {name for name in TOPIC_PROPERTIES if not name.endswith((".hours", ".minutes")) and name != _STATIC_SPELLING}
     | {
         "antipode.failed.logins.max",
         "antipode.failed.logins.window.ms",
@@ -110,7 +110,7 @@ def changed(
         if _SECRETS.fullmatch(name):
             raise RefusedProperty(f"{name} is not stored in ZooKeeper: a broker reads it from its own file")
         if not is_dynamic(name):
-            raise RefusedProperty(f"Cannot update these configs dynamically: Set({name})")
+            raise RefusedProperty(f"Cannot update these configs dynamically: [{name}]")
         if value is None:
             raise RefusedProperty(f"Null value not supported for: {name}")
         if operation is not Operation.SET and name not in LIST_PROPERTIES:

@@ -119,7 +119,7 @@ async def test_a_config_without_a_value_refuses_its_resource(handler: ModuleType
         ("nowhere", ErrorCode.unknown_topic_or_partition),
     ],
 )
-async def test_a_topic_that_cannot_be_is_told_from_one_that_is_not_there(
+async def test_an_illegal_topic_has_another_error_than_one_that_is_missing(
     handler: ModuleType, name: str, error: ErrorCode
 ) -> None:
     controller = Controller()

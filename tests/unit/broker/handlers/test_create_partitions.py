@@ -1,5 +1,5 @@
-"""CreatePartitions: a topic that is named twice, and lists of assignments that are empty; the answers
-are those of Apache Kafka 4.3.1.
+"""CreatePartitions: a topic that is named twice, and lists of assignments that are empty; the
+answers are those of Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ async def no_other_site(*_: object, **__: object) -> None:
     ],
     ids=["without assignments", "with an empty list", "named twice", "unknown to the broker"],
 )
-async def test_new_partitions_are_refused_as_by_kafka(topics: list[tuple[str, int, list[Any] | None]], wanted: list[tuple[str, ErrorCode]]) -> None:
+async def test_new_partitions_are_refused_as_by_kafka(
+    topics: list[tuple[str, int, list[Any] | None]], wanted: list[tuple[str, ErrorCode]]
+) -> None:
     known = [TopicInfo(name=name, topic_id=bytes([number] * 16)) for number, name in enumerate(("orders", "paid"), 1)]
     batch = ControlBatch(is_full=True, controller_epoch=1, brokers=[BrokerInfo(node_id=1)], topics=known)
     permits = SimpleNamespace(take=lambda _count: True, throttle_time_ms=0)

@@ -1,5 +1,5 @@
-"""DescribeConfigs: each topic of a request has its own configs, and values, sources and synonyms are
-those that Apache Kafka 4.3.1 gives.
+"""DescribeConfigs: each topic of a request has its own configs, and values, sources and synonyms
+are those that Apache Kafka 4.3.1 gives.
 """
 
 from __future__ import annotations

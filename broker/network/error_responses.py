@@ -23,6 +23,7 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from broker.network.entities import NO_THROTTLE
 from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 
 ERROR_FIELD: Final = "error_code"
 MESSAGE_FIELD: Final = "error_message"
@@ -60,8 +61,45 @@ def error_response(
     if api_key == PRODUCE_KEY and request.acks == 0:
         return None
     response_type = schemas.response_type(api_key, version)
-    answer = _filled(response_type, request, error, message)
+    results = _results_of(api_key, request, error, message)
+    if results is None:
+        answer = _filled(response_type, request, error, message)
+    else:
+        answer = build_entity(response_type, {"throttle_time": i32Timedelta.parse(NO_THROTTLE), **results})
     return answer if not must_say or _says(answer, error) else None
+
+
+def _results_of(api_key: int, request: Any, error: ErrorCode, message: str | None) -> dict[str, Any] | None:
+    """The results of responses that name the items of a request in their own way; None for the
+    other responses.
+    """
+    match api_key:
+        case 34:  # AlterReplicaLogDirs
+            topics: dict[str, dict[int, None]] = {}
+            for topic in (topic for wanted in request.dirs for topic in wanted.topics):
+                topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+            return {
+                "results": [
+                    {
+                        "topic_name": name,
+                        "partitions": [{"partition_index": index, "error_code": error} for index in indexes],
+                    }
+                    for name, indexes in topics.items()
+                ]
+            }
+        case 49:  # AlterClientQuotas
+            entities = [
+                [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity]
+                for entry in request.entries
+            ]
+            said = {"error_code": error, "error_message": message}
+            return {"entries": [{**said, "entity": entity} for entity in entities]}
+        case 51:  # AlterUserScramCredentials
+            users = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+            said = {"error_code": error, "error_message": message}
+            return {"results": [{"user": user, **said} for user in users]}
+        case _:
+            return None
 
 
 def _filled(entity_type: Any, asked: Any, error: ErrorCode, message: str | None) -> Any:

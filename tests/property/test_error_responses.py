@@ -4,6 +4,8 @@ every request.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from broker.network.error_responses import error_response
 from tests.support.examples import examples
 from tests.support.kio_messages import messages
 from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 from wire.protocol.messages.private import PRIVATE_NAMES
 
 HANDLERS = {key: module for key, module in load_handlers().items() if key not in PRIVATE_NAMES}
@@ -84,3 +87,28 @@ def test_a_response_with_an_error_of_its_own_has_nothing_else() -> None:
     entity = error_response(35, 4, request)
     assert entity is not None
     assert (entity.error_code, entity.results) == (ErrorCode.unknown_server_error, ())
+
+
+def entity_of(api_key: int, version: int, values: dict[str, Any]) -> Any:
+    request = build_entity(schemas.request_type(api_key, version), values)
+    return error_response(api_key, version, request, error=ErrorCode.cluster_authorization_failed)
+
+
+def test_results_are_named_as_the_clients_of_these_apis_look_for_them() -> None:
+    """Java's client finds no refusal under another name, and does not tell its user of it."""
+    refused = ErrorCode.cluster_authorization_failed
+    topics = [{"name": "orders", "partitions": [0, 1]}]
+    directories = entity_of(34, 2, {"dirs": [{"path": "/a", "topics": topics}, {"path": "/b", "topics": topics}]})
+    assert [
+        (one.topic_name, [(part.partition_index, part.error_code) for part in one.partitions])
+        for one in directories.results
+    ] == [("orders", [(0, refused), (1, refused)])]
+    entity = [{"entity_type": "user", "entity_name": "alice"}, {"entity_type": "client-id", "entity_name": None}]
+    quotas = entity_of(49, 1, {"entries": [{"entity": entity, "ops": []}], "validate_only": False})
+    assert [
+        (one.error_code, [(part.entity_type, part.entity_name) for part in one.entity]) for one in quotas.entries
+    ] == [(refused, [("user", "alice"), ("client-id", None)])]
+    credential = {"mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    deleted, added = [{"name": "alice", "mechanism": 2}], [{"name": name, **credential} for name in ("alice", "bob")]
+    users = entity_of(51, 0, {"deletions": deleted, "upsertions": added})
+    assert [(one.user, one.error_code) for one in users.results] == [("alice", refused), ("bob", refused)]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from uuid import UUID
-
-from kio.schema.errors import ErrorCode
 
 from broker.authorization.authorizer import Authorizer, Check, topics
 from broker.metadata.core.authorized_operations import NOT_ASKED
@@ -50,8 +47,3 @@ class ClientView:
             return writer
         operations = self._authorizer.operations(self._context, ResourceType.TOPIC, topic)
         return MetadataWriter(writer.version, topic_operations=operations, cluster_operations=writer.cluster_operations)
-
-    @staticmethod
-    def refusal(asked: UUID | str | None) -> ErrorCode:
-        """The error for a topic that the client may not describe."""
-        return ErrorCode.unknown_topic_id if isinstance(asked, UUID) else ErrorCode.topic_authorization_failed

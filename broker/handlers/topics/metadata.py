@@ -11,7 +11,7 @@ the request, as in Kafka. Topics whose names a link mirrors are created at the a
 From version 12 on a client may name topics by id. An id takes precedence over a name beside it
 (Java's client sends an empty name), and in a request with an id all names are ignored. A topic that
 is asked for twice is answered once. Topics that the client may not describe are missing from a list
-of all; by name they get TOPIC_AUTHORIZATION_FAILED and by id UNKNOWN_TOPIC_ID. Versions: 0 to 13.
+of all; by name and by id they get TOPIC_AUTHORIZATION_FAILED. Versions: 0 to 13.
 Encoded by hand (metadata_encoding.py).
 """
 
@@ -242,8 +242,8 @@ def _topics(
         found = _found(image, cache, asked) or (None if asked is None else reported.get(asked))
         shown_name = asked if isinstance(asked, str) else None if found is None else found.name
         if view is not None and shown_name is not None and not view.may_describe(shown_name):
-            errors.append(view.refusal(asked))
-            encoded.append(_refused(writer, view, asked))
+            errors.append(ErrorCode.topic_authorization_failed)
+            encoded.append(_refused(writer, asked))
             continue
         if found is not None:
             topic_writer = writer if view is None else view.writer_for(writer, found.name)
@@ -266,12 +266,12 @@ def _topics(
     return encoded, missing, errors
 
 
-def _refused(writer: MetadataWriter, view: ClientView, asked: Asked | None) -> bytes:
-    """The error for a topic that the client may not describe: by name a refusal, by id an unknown
-    topic.
+def _refused(writer: MetadataWriter, asked: Asked | None) -> bytes:
+    """The error for a topic that the client may not describe: it has the name or the id by which
+    the client asked, and no operations.
     """
-    return writer.topic(
-        error=view.refusal(asked),
+    return MetadataWriter(writer.version).topic(
+        error=ErrorCode.topic_authorization_failed,
         name=None if isinstance(asked, UUID) else asked,
         topic_id=asked.bytes if isinstance(asked, UUID) else NO_TOPIC_ID,
         partitions=(),

@@ -141,10 +141,11 @@ async def test_metadata_shows_what_the_client_may_describe_and_creates_what_it_m
         errors = {topic.name: (topic.error_code, topic.topic_id, len(topic.partitions)) for topic in answer.topics}
         assert errors[SHOWN] == (ErrorCode.none, ids[SHOWN], 1)
         assert errors[HIDDEN] == errors["missing"] == (NO_TOPIC, None, 0)
-        (unknown,) = (
+        (refused,) = (
             await connection.call(METADATA, {**everything, "topics": [{"name": None, "topic_id": ids[HIDDEN]}]})
         ).topics
-        assert (unknown.error_code, unknown.name) == (ErrorCode.unknown_topic_id, None)
+        assert (refused.error_code, refused.name, refused.topic_id) == (NO_TOPIC, None, ids[HIDDEN])
+        assert refused.topic_authorized_operations == -(1 << 31)
         await create_acls(admin, rights_for(Operation.DESCRIBE, TOPIC, "missing"))
         asked = {**everything, "topics": [{"name": "missing", "topic_id": None}]}
         (described,) = (await connection.call(METADATA, asked)).topics

@@ -55,7 +55,7 @@ BOTH = ("orders", "paid")
 
 @pytest.mark.parametrize("cursor", [("orders", -1), ("zzz", 0), ("ordersx", 7), ("", 1)])
 async def test_a_cursor_must_be_at_a_partition_of_a_named_topic(cursor: tuple[str, int]) -> None:
-    refused = [(name, ErrorCode.invalid_request, []) for name in BOTH]
+    refused: Page = [(name, ErrorCode.invalid_request, []) for name in BOTH]
     assert await page(BOTH, cursor, limit=2) == (refused, None)
 
 

@@ -9,6 +9,7 @@ store also reads the znode again after a refusal, before the budget can end the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 
@@ -173,12 +174,12 @@ class LinksStore:
 
     async def delete(self, name: str, *, epoch: int, beside: Sequence[LinkRecord] = ()) -> LinkRecord:
         """Delete the link and its accounts if it is at `epoch`, and store the records in `beside`
-        in the same transaction, each a revision of the stored one. Raises LinkUnknown,
-        LinkConflict.
+        in the same transaction, each a revision of the stored one. Raises LinkUnknown, LinkConflict;
+        then nothing is deleted.
         """
         stored = LinkRecord(name=name, epoch=epoch)
         async for attempt in jittered_backoff(
-            retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError), budget_ms=WRITE_BUDGET_MS
+            retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError, NoNodeError), budget_ms=WRITE_BUDGET_MS
         ):
             with attempt:
                 try:
@@ -189,50 +190,33 @@ class LinksStore:
                     raise
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
-                # ZooKeeper deletes no node with children, so the link's node goes last; an
-                # interrupted deletion can be repeated.
-                await self._delete_accounts(name)
-                await self._delete_verdicts(name)
-                steps: list[TransactionStep] = [DeleteNode(path=znodes.link_path(name), version=version)]
+                # One transaction: a failover that raises the epoch meanwhile needs the accounts and
+                # the vows.
+                path = znodes.link_path(name)
+                steps: list[TransactionStep] = [DeleteNode(path=below) for below in await self._nodes_below(path)]
+                steps.append(DeleteNode(path=path, version=version))
                 for record in beside:
                     known, known_version = await self.get(record.name)
                     if supersedes(record, known):
-                        path = znodes.link_path(record.name)
-                        steps.append(SetNode(path=path, value=encode_link(record), version=known_version))
+                        beside_path = znodes.link_path(record.name)
+                        steps.append(SetNode(path=beside_path, value=encode_link(record), version=known_version))
                 try:
                     await self._zookeeper.transaction(steps)
                 except (BadVersionError, NoNodeError):
                     is_repeated = attempt.retry_state.attempt_number > 1
-                    if is_repeated and await self._zookeeper.get_or_none(znodes.link_path(name)) is None:
+                    if is_repeated and await self._zookeeper.get_or_none(path) is None:
                         break
                     raise
         return stored
 
-    async def _delete_accounts(self, name: str) -> None:
-        for parent in (link_znodes.failovers_path(name), link_znodes.runs_path(name)):
-            await self._delete_with_children(parent)
-
-    async def _delete_with_children(self, parent: str) -> None:
+    async def _nodes_below(self, path: str) -> list[str]:
+        """The znodes below this one, each behind its own children."""
         try:
-            for child in await self._zookeeper.children(parent):
-                await self._zookeeper.delete(f"{parent}/{child}")
-            await self._zookeeper.delete(parent)
+            children = [f"{path}/{name}" for name in await self._zookeeper.children(path)]
         except NoNodeError:
-            return  # The link has none, or a concurrent call has deleted them.
-
-    async def _delete_verdicts(self, name: str) -> None:
-        await self.forget_vows(name)
-        for path in (
-            link_znodes.protection_path(name),
-            link_znodes.verification_path(name),
-            link_znodes.rehearsal_path(name),
-            link_znodes.shared_access_path(name),
-            link_znodes.vows_path(name),
-            link_znodes.opened_path(name),
-            link_znodes.complete_path(name),
-        ):
-            with contextlib.suppress(NoNodeError):
-                await self._zookeeper.delete(path)
+            return []
+        below = await asyncio.gather(*map(self._nodes_below, children))
+        return [one for child, under in zip(children, below, strict=True) for one in (*under, child)]
 
     async def protection(self, link: str) -> LinkProtection | None:
         """The last stored verdict on the link's protection; None before the first one."""

@@ -83,7 +83,7 @@ class Znodes:
             version = None if step.path in created else getattr(step, "version", None)
             if version is not None and step.path not in self.kept:
                 raise NoNodeError
-            if version is not None and self.kept[step.path][1] != version:
+            if version not in (None, -1) and self.kept[step.path][1] != version:
                 raise BadVersionError
             if isinstance(step, CreateNode) and step.path in self.kept:
                 raise NodeExistsError
@@ -228,6 +228,39 @@ async def test_a_deletion_whose_answer_was_lost_has_succeeded(losing: Any) -> No
     losing.is_armed = True
     assert await store.delete("a-b", epoch=RECORD.epoch) == RECORD
     assert znodes.link_path("a-b") not in losing.kept
+
+
+class RaisedMeanwhile(Znodes):
+    """A failover raises the epoch just before the first transaction."""
+
+    async def transaction(self, steps: Sequence[Any]) -> None:
+        path = znodes.link_path("a-b")
+        if link_znodes.decode_link("a-b", self.kept[path][0]).epoch == RECORD.epoch:
+            self.kept[path] = link_znodes.encode_link(changed(RECORD, epoch=RECORD.epoch + 1)), 1
+        await super().transaction(steps)
+
+
+async def test_a_deletion_that_a_failover_overtakes_deletes_nothing() -> None:
+    """The failover needs the accounts, and waits for the permits that the vows renewed."""
+    tree: Any = RaisedMeanwhile()
+    tree.kept[link_znodes.failover_path("a-b", 2)] = link_znodes.encode_account(ACCOUNT.to_json()), 0
+    tree.kept[link_znodes.vow_path("a-b", "a:1")] = b"", 0
+    with pytest.raises(LinkConflict):
+        await LinksStore(tree).delete("a-b", epoch=RECORD.epoch)
+    assert tree.account() == ACCOUNT
+    assert link_znodes.vow_path("a-b", "a:1") in tree.kept
+
+
+async def test_a_deleted_link_leaves_nothing_behind() -> None:
+    tree: Any = Znodes()
+    for path in (
+        link_znodes.failover_path("a-b", 2),
+        link_znodes.vow_path("a-b", "a:1"),
+        link_znodes.opened_path("a-b"),
+    ):
+        tree.kept[path] = b"", 0
+    await LinksStore(tree).delete("a-b", epoch=RECORD.epoch)
+    assert not tree.kept
 
 
 async def test_an_account_that_cannot_be_read_is_replaced() -> None:

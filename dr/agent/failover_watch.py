@@ -85,6 +85,7 @@ class FailoverWatch:
         self._interrupted = InterruptedRuns(SILENT_AFTER_MS)
         self._opened: dict[str, int] = {}
         """By link, the last epoch that is known to be open for this site."""
+        self._requested: set[asyncio.Task[FailoverReport]] = set()
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -93,8 +94,11 @@ class FailoverWatch:
         self._loops.start("failover watch", self._run)
 
     async def stop(self) -> None:
-        """End the task."""
+        """End the task, and the failovers that applications have requested."""
         await self._loops.stop()
+        for run in tuple(self._requested):
+            run.cancel()
+        await asyncio.gather(*self._requested, return_exceptions=True)
 
     def verdict(self, link: str) -> str:
         """The verdict on the link's active site; empty if this agent does not watch the link."""
@@ -136,7 +140,11 @@ class FailoverWatch:
             raise OperationalFailure(f"link {record.name} is being changed at this moment: repeat the request")
         if closed:
             raise OperationalFailure(f"a person has to decide: {'; '.join(closed)}")
-        return await self._carry_out(record, asked_by=asked_by, needs_lost_source=False)
+        # A caller that does not wait for the end must not leave a fence or a closed epoch behind.
+        run = asyncio.create_task(self._carry_out(record, asked_by=asked_by, needs_lost_source=False))
+        self._requested.add(run)
+        run.add_done_callback(self._requested.discard)
+        return await asyncio.shield(run)
 
     async def _run(self) -> None:
         while True:
@@ -281,9 +289,7 @@ class FailoverWatch:
         return self._counts.setdefault(link, FailoverCounts())
 
     async def _views(self, record: LinkRecord) -> Views:
-        """Collect the views, the cheap ones first: the mirror's reports are requested only if the
-        other views do not reach the active site.
-        """
+        """The views, the cheap ones first: the mirror is asked only if no other reaches the site."""
         try:
             held = await self._arbiter.record(record.name, timeout_ms=ASK_TIMEOUT_MS)
             present = await self._arbiter.present(record.active_site, timeout_ms=ASK_TIMEOUT_MS)
@@ -316,9 +322,7 @@ class FailoverWatch:
         return SiteClient(name, list(record.sites[name].agents), self._channels, ask_timeout_ms=ask_timeout_ms)
 
     def _observer(self, record: LinkRecord) -> LinkObserver:
-        """The observer of the last look, because it knows views and accounts that need not be sent
-        again.
-        """
+        """The observer of the last look: it knows views and accounts that need not be sent again."""
         known = self._observers.get(record.name)
         if known is None or known[0] != record:
             own, other = self._own_client(), self._other_client(record)
@@ -389,8 +393,7 @@ class FailoverWatch:
                     report = await run.run()
                 # From the raise on no agent watches the link: nothing else would finish the run.
                 # Before it, another run has to pass the gates again.
-                may_be_raised = self._site == record.active_site or report.may_be_raised
-                if report.is_done or not may_be_raised:
+                if report.is_done or not (self._site == record.active_site or report.may_be_raised):
                     break
                 await asyncio.sleep(FINISH_PAUSE_S)
             return report

@@ -5,6 +5,7 @@ until it is finished.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,6 +76,15 @@ async def test_a_failover_that_has_raised_the_epoch_is_finished(
     async def run() -> FailoverReport:
         return left.pop(0)
 
+    monkeypatch.setattr(failover_watch, "FINISH_PAUSE_S", 0)
+    assert await watch_with_open_gates(monkeypatch, run).request(RECORD, asked_by="an application") == wanted
+
+
+def watch_with_open_gates(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[[], Awaitable[FailoverReport]]
+) -> FailoverWatch:
+    """The watch of an agent of b, where nothing stands against a failover."""
+
     def answering(answer: Any) -> Any:
         async def answered(*_: Any) -> Any:
             return answer
@@ -82,7 +92,6 @@ async def test_a_failover_that_has_raised_the_epoch_is_finished(
         return answered
 
     monkeypatch.setattr(failover_watch, "FailoverRun", lambda **_: SimpleNamespace(run=run))
-    monkeypatch.setattr(failover_watch, "FINISH_PAUSE_S", 0)
     for name, answer in (
         ("_views", VIEWS),
         ("_own_evidence", None),
@@ -91,8 +100,29 @@ async def test_a_failover_that_has_raised_the_epoch_is_finished(
     ):
         monkeypatch.setattr(FailoverWatch, name, answering(answer))
     parts: dict[str, Any] = dict.fromkeys(("arbiter", "cache", "store", "peers"))
-    watch = FailoverWatch(site="b", channels=Channels(), own_address="b:1", clock=ManualClock(), **parts)
-    assert await watch.request(RECORD, asked_by="an application") == wanted
+    return FailoverWatch(site="b", channels=Channels(), own_address="b:1", clock=ManualClock(), **parts)
+
+
+async def test_a_requested_failover_ends_although_its_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC cancels the answer to an application whose deadline has passed."""
+    has_fenced, may_end, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run() -> FailoverReport:
+        has_fenced.set()
+        await may_end.wait()
+        has_ended.set()
+        return report("done", 2)
+
+    watch = watch_with_open_gates(monkeypatch, run)
+    request = asyncio.create_task(watch.request(RECORD, asked_by="an application"))
+    await has_fenced.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    may_end.set()
+    async with asyncio.timeout(10):
+        await has_ended.wait()
+    await watch.stop()
 
 
 class Runs:

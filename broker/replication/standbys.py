@@ -19,7 +19,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import NO_NODE, PartitionKey
-from wire.rules.links import SyncPolicy, sync_policy
+from wire.rules.links import LinkEpoch, SyncPolicy, link_epoch, sync_policy
 
 # FENCED too: records that wait when the fence is set must not become visible only at the old site
 _SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)
@@ -35,7 +35,8 @@ class Standbys:
         """The partitions whose hold goes on only with a report: it has had none, or was given
         up.
         """
-        self._marked_links: set[str] = set()
+        self._marked_links: dict[str, LinkEpoch] = {}
+        """The links whose brokers here are marked at the arbiter, by name."""
         self.ends = StandbyEnds()
 
     def terms(self, link: LinkRecord | None, role: LinkRole) -> StandbyTerms | None:
@@ -53,7 +54,7 @@ class Standbys:
             lag_bound_ms=link.sync_bound_ms if policy is SyncPolicy.BOUND else 0,
             begins_released=bool(link.sync_policy_to_restore),
             needs_mark=bool(link.lease_ms),
-            is_marked=link.name in self._marked_links,
+            is_marked=self._marked_links.get(link.name) == link_epoch(link),
             needs_former=is_without_permit,
         )
 
@@ -91,7 +92,9 @@ class Standbys:
         """Set or clear the arbiter's mark for the link: while it is set, acknowledgements need not
         wait for a silent standby.
         """
-        (self._marked_links.add if is_marked else self._marked_links.discard)(link)
+        self._marked_links.pop(link, None)
+        if is_marked and link in image.links:
+            self._marked_links[link] = link_epoch(image.links[link])
         for _, hold in self._holds_of(image, link):
             hold.note_mark(is_marked=is_marked)
 

@@ -66,6 +66,7 @@ class Active:
         revision: int = 1,
         epoch: int = 1,
         lease_ms: int = 0,
+        made_at_ms: int = 0,
     ) -> None:
         """Take an image with the link under this policy; with a lease also a permit."""
         states = [
@@ -88,6 +89,7 @@ class Active:
             epoch=epoch,
             revision=revision,
             lease_ms=lease_ms,
+            made_at_ms=made_at_ms,
             topic_whitelist=["t"],
             sync_policy=policy.value,
             sync_timeout_ms=TIMEOUT_MS,
@@ -247,3 +249,15 @@ async def test_the_mark_stays_while_a_partition_has_no_leader(active: Active) ->
     assert (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
     await active.report(0, 0, 0)
     assert not (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
+
+
+async def test_a_link_that_was_deleted_and_made_again_has_no_mark(active: Active) -> None:
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000)
+    await active.confirm(mark=SyncMark.OUT_OF_SYNC)
+    await active.control.Apply(ControlBatch(controller_epoch=1, deleted_links=["a-b"]), None)  # type: ignore[arg-type]
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000, made_at_ms=1)
+    hosted = active.hosted()
+    active.replicas.append(hosted, batch(), acks=1)
+    active.pass_time(2 * TIMEOUT_MS)
+    assert hosted.state.high_watermark == 0
+    assert (await active.confirm()).wants_mark

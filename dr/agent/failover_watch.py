@@ -289,7 +289,7 @@ class FailoverWatch:
         return self._counts.setdefault(link, FailoverCounts())
 
     async def _views(self, record: LinkRecord) -> Views:
-        """The views, the cheap ones first: the mirror is asked only if no other reaches the site."""
+        """The views, cheap ones first: the mirror is asked only if no other reaches the site."""
         try:
             held = await self._arbiter.record(record.name, timeout_ms=ASK_TIMEOUT_MS)
             present = await self._arbiter.present(record.active_site, timeout_ms=ASK_TIMEOUT_MS)
@@ -322,7 +322,7 @@ class FailoverWatch:
         return SiteClient(name, list(record.sites[name].agents), self._channels, ask_timeout_ms=ask_timeout_ms)
 
     def _observer(self, record: LinkRecord) -> LinkObserver:
-        """The observer of the last look: it knows views and accounts that need not be sent again."""
+        """That of the last look: it knows views and accounts that need not be sent again."""
         known = self._observers.get(record.name)
         if known is None or known[0] != record:
             own, other = self._own_client(), self._other_client(record)

@@ -174,8 +174,8 @@ class LinksStore:
 
     async def delete(self, name: str, *, epoch: int, beside: Sequence[LinkRecord] = ()) -> LinkRecord:
         """Delete the link and its accounts if it is at `epoch`, and store the records in `beside`
-        in the same transaction, each a revision of the stored one. Raises LinkUnknown, LinkConflict;
-        then nothing is deleted.
+        in the same transaction, each a revision of the stored one. Nothing is deleted with
+        LinkUnknown and LinkConflict.
         """
         stored = LinkRecord(name=name, epoch=epoch)
         async for attempt in jittered_backoff(

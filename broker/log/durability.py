@@ -38,13 +38,16 @@ class Durability:
         *,
         end_offset: Callable[[], int],
         recovery_point: int,
+        flushed_to: int,
         saved_epochs_version: int,
         is_new: bool,
         has_new_names: bool,
         new_snapshots: Iterable[str] = (),
         note_flush: NoteFlush = note_nothing,
     ) -> None:
+        """`flushed_to` is the recovery point without the log start."""
         self.recovery_point = recovery_point
+        self._flushed_to = flushed_to
         self.failure: StorageError | None = None
         self.save_recovery_point: Callable[[], None] = lambda: None
         self.save_recovery_point_in_thread: Callable[[], Awaitable[None]] = _save_nothing
@@ -81,6 +84,12 @@ class Durability:
         self._has_new_names = True
         if snapshot is not None:
             self._snapshots.append(snapshot)
+
+    def note_log_start(self, offset: int) -> None:
+        """The log begins at `offset` now. Nothing below it must survive, but a crash may restore
+        segments below it, so the recovery point on disk waits for the next flush.
+        """
+        self.recovery_point = max(self.recovery_point, offset)
 
     def is_due(self, now_ms: int, flush_ms: int) -> bool:
         """True if the oldest unflushed append is `flush_ms` old."""
@@ -225,7 +234,7 @@ class Durability:
         if work.truncations != self.truncations:
             self._put_back(work)
             return
-        self.recovery_point = max(self.recovery_point, work.end_offset)
+        self.recovery_point = self._flushed_to = max(self.recovery_point, work.end_offset)
         self._saved_epochs_version = work.epochs_version
         self._snapshots = [path for path in self._snapshots if path not in work.small_files]
         for segment, _ in work.rolled:
@@ -257,6 +266,7 @@ class Durability:
             # with the old recovery point on disk, a crash after new appends would leave those
             # unchecked
             self.recovery_point = offset
+            self._flushed_to = min(self._flushed_to, offset)
             # `lowered` has already written an offset at or below this one
             if not any(bound <= offset for bound in self._saved_bounds):
                 self.save_recovery_point()
@@ -264,9 +274,9 @@ class Durability:
     @property
     def recovery_point_to_save(self) -> int:
         """The recovery point for a checkpoint: lower than the real one while a truncation is
-        running.
+        running, and when the log start has passed unflushed segments.
         """
-        return min(self.recovery_point, *self._bounds) if self._bounds else self.recovery_point
+        return min(self._flushed_to, *self._bounds) if self._bounds else self._flushed_to
 
     @property
     def is_lowered(self) -> bool:
@@ -295,6 +305,7 @@ class Durability:
         """The log ends at `end_offset` now."""
         # snapshots up to the end stay, so they are still to be flushed
         self.recovery_point = min(self.recovery_point, end_offset)
+        self._flushed_to = min(self._flushed_to, end_offset)
 
     # -- failing -----------------------------------------------------------------------------------
 

@@ -118,6 +118,7 @@ class LogState:
             self._epochs,
             end_offset=lambda: self.log_end_offset,
             recovery_point=self.log_end_offset if loaded.report.is_clean else checked_from,
+            flushed_to=self.log_end_offset if loaded.report.is_clean else min(recovery_point, self.log_end_offset),
             saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
             has_new_names=is_new or not is_clean,
@@ -128,8 +129,7 @@ class LogState:
         self._durability.settle = self.removals.settle
         self.digests = self._kept_digests(is_new=is_new)
         self.swaps = Swaps()
-        self._snapshot_offset = loaded.snapshot_offset
-        self.compacted_to = self.log_start_offset
+        self._snapshot_offset, self.compacted_to = loaded.snapshot_offset, self.log_start_offset
         self._apply_config()
 
     def _kept_digests(self, *, is_new: bool) -> RangeDigests:
@@ -169,7 +169,7 @@ class LogState:
 
     @property
     def recovery_point_to_save(self) -> int:
-        """The recovery point, or less while a truncation is under way."""
+        """The recovery point, or less: see `Durability`."""
         return self._durability.recovery_point_to_save
 
     @property
@@ -237,8 +237,7 @@ class LogState:
             raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            # recovery has nothing to check below the log start
-            self._durability.recovery_point = max(self._durability.recovery_point, offset)
+            self._durability.note_log_start(offset)
             self._epochs.truncate_from_start(offset)
 
     @property

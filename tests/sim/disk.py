@@ -49,9 +49,8 @@ class _Durability:
     def recovery_point(self) -> int:
         return self._stored.flushed
 
-    @recovery_point.setter
-    def recovery_point(self, offset: int) -> None:
-        self._stored.flushed = offset
+    def note_log_start(self, offset: int) -> None:
+        self._stored.flushed = max(self._stored.flushed, offset)
 
     def refuse_when_failed(self) -> None:
         pass

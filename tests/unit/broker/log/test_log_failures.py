@@ -214,6 +214,29 @@ def test_segments_that_retention_gave_up_unflushed_do_not_come_back_torn(tmp_pat
         assert again.log_start_offset == recovery_point
 
 
+def test_a_checkpoint_before_expired_segments_are_put_aside_trusts_no_torn_batch(tmp_path):
+    """The log start has passed unflushed segments; neither it nor their new names are on disk."""
+    for seed in range(20):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        disk = FaultyDisk(str(root))
+        log = open_log(root / "t-0", disk, segment_bytes=200)
+        disk.fsync_directory(str(root / "t-0"))
+        for _ in range(9):
+            append(log, batch(timestamp_ms=NOW_MS))
+        disk.fsync_directory(str(root / "t-0"))
+        disk.fsync_directory(str(root))
+        log.advance_high_watermark(9)
+        log.advance_log_start_offset(log.segments.active.base_offset)
+        log.expire_segments(NOW_MS)
+        recovery_point = log.recovery_point_to_save
+        log.abandon()
+        disk.crash(random.Random(seed))
+        again = open_log(root / "t-0", disk, segment_bytes=200, recovery_point=recovery_point)
+        found = [header.base_offset for header in read_all(again)]
+        assert found == list(range(again.log_start_offset, again.log_end_offset))
+
+
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk)

@@ -31,6 +31,8 @@ from wire.protocol.ids import TopicPartition
 LINES_PER_TURN: Final = 200
 """The number of logs that are asked before the event loop turns to others."""
 
+NO_STARTS: Final[Mapping[TopicPartition, int]] = {}
+
 ValueOf = Callable[[PartitionLog], int | None]
 
 
@@ -185,9 +187,9 @@ class DirectoryCheckpoints:
         finally:
             file.end(draft)
 
-    def save_now(self, *names: str) -> None:
+    def save_now(self, *names: str, starts: Mapping[TopicPartition, int] = NO_STARTS) -> None:
         """Like `save`, but blocks the caller: for a stop, and for values that must be on disk at
-        once.
+        once. `starts` are the log starts of logs that are not opened yet.
         """
         for file in self._wanted(names or VALUES):
             draft = file.begin()
@@ -197,6 +199,8 @@ class DirectoryCheckpoints:
                     value = file.value(log)
                     if value is not None:
                         draft.offsets[key] = value
+                if file.value is _log_start:
+                    draft.offsets.update(starts)
                 if self._is_wanted(file, draft):
                     file.write(draft)
             finally:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from broker.log.directories import checkpoints
-from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
+from broker.log.directories.directory_checkpoints import NO_STARTS, DirectoryCheckpoints, probe
 from broker.log.directories.directory_claim import DirectoryClaim
 from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, aside_name, is_stray, parse_directory_name
 from broker.log.directories.removal import PendingRemovals, remove_files
@@ -34,9 +34,7 @@ from wire.protocol.ids import TopicPartition
 CLOSING_THREADS: Final = 16
 """Number of logs that are flushed and closed at the same time when the broker stops."""
 
-
 _FILES_AT_A_TIME: Final = 1000
-
 
 NoteRemovals = Callable[[PendingRemovals, int], None]
 """Called with the time (Unix ms) from which dropped files of a log may be deleted."""
@@ -266,18 +264,18 @@ class LogDirectory:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def checkpoint_now(self, *names: str) -> None:
-        """Write these checkpoints (all without names), blocking the caller."""
-        self._checkpoints.save_now(*names)
+    def checkpoint_now(self, *names: str, starts: Mapping[TopicPartition, int] = NO_STARTS) -> None:
+        """Write these checkpoints (all without names), with the `starts` of logs that are not
+        opened yet, blocking the caller.
+        """
+        self._checkpoints.save_now(*names, starts=starts)
 
     async def checkpoint(self, *names: str) -> None:
         """Write these checkpoints (all without names) in a thread."""
         await self._checkpoints.save(*names)
 
     def is_named(self, key: TopicPartition) -> bool:
-        """True if a checkpoint has a line for this partition, or will have one: it must not be
-        applied to a new log of that name.
-        """
+        """True if a checkpoint has a line for this partition, or will have one."""
         return self._checkpoints.may_name(key)
 
     def begin_loading(self) -> None:
@@ -331,10 +329,12 @@ class LogDirectory:
     ) -> PartitionLog:
         """Make the directory of a completed and closed move the partition's, and open its log."""
         self._forget_lines_of(key)
-        with storage_errors("renaming", path):
-            self._disk.rename(path, self.directory_of(key))
-            self._disk.fsync_directory(self.path)
+        if log_start_offset:
+            self.checkpoint_now(checkpoints.LOG_START_OFFSETS, starts={key: log_start_offset})
         directory = self.directory_of(key)
+        with storage_errors("renaming", path):
+            self._disk.rename(path, directory)
+            self._disk.fsync_directory(self.path)
         log = PartitionLog(
             directory,
             self._descriptors,

@@ -17,16 +17,19 @@ from typing import Final
 
 from msgspec import Struct
 
+from broker.log.directories.checkpoints import LOG_START_OFFSETS
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.errors import storage_errors
 from broker.log.partition_log import PartitionLog
-from runtime.disk import Disk, write_file
+from runtime.disk import Disk, read_file, write_file
 from wire.batches.record_batch import read_header
 from wire.protocol.ids import TopicPartition
 
 CHUNK_BYTES: Final = 1024 * 1024
 COMPLETE_MARK: Final = "move-complete"
-"""A file in a future directory: the copy is complete, and the original may be deleted."""
+"""A file in a future directory: the copy is complete, and the original may be deleted. Its content
+is the log start offset.
+"""
 
 
 class Move(Struct, eq=False):
@@ -149,8 +152,12 @@ def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: boo
     for directory in directories:
         for key, path in directory.future_directories().items():
             name = f"{key.topic}-{key.partition}"
-            if key not in present and _is_complete(disk, path):
+            log_start_offset = _complete_from(disk, path)
+            if key not in present and log_start_offset is not None:
                 target = directory.directory_of(key)
+                directory.begin_loading()
+                if log_start_offset:
+                    directory.checkpoint_now(LOG_START_OFFSETS, starts={key: log_start_offset})
                 with storage_errors("renaming", path):
                     # the mark is removed last: without it, the only copy would count as an
                     # interrupted one
@@ -164,6 +171,9 @@ def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: boo
     return sentences
 
 
-def _is_complete(disk: Disk, path: str) -> bool:
+def _complete_from(disk: Disk, path: str) -> int | None:
+    """The log start offset of a complete copy; None if it is not complete."""
     with storage_errors("opening", path):
-        return any(entry.name == COMPLETE_MARK for entry in disk.entries(path))
+        if not any(entry.name == COMPLETE_MARK for entry in disk.entries(path)):
+            return None
+        return int(read_file(disk, f"{path}/{COMPLETE_MARK}"))

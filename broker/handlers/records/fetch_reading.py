@@ -13,6 +13,7 @@ from broker.authorization.authorizer import CLUSTER_ACTION, Check
 from broker.handlers.records.fetch_doors import Doors
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.log.errors import StorageError
+from broker.log.partition_log import PartitionLog
 from broker.log.segments.log_slice import LogSlice
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
@@ -95,13 +96,24 @@ def _known(name: str | None) -> str:
 
 
 def _copied(piece: LogSlice) -> bytes:
-    """The bytes of the slice, which is released. Raises PartitionFailure if the disk fails."""
+    """The bytes of the slice, which is released. StorageError."""
     try:
         return piece.read_bytes()
-    except StorageError as error:
-        raise failure_of(error) from error
     finally:
         piece.release()
+
+
+def _aborted(log: PartitionLog, offset: int, piece: LogSlice) -> list[AbortedTransaction]:
+    """The aborted transactions from `offset` to the end of the slice, which is released if they
+    cannot be read. StorageError.
+    """
+    try:
+        # not to the end of the log: the client filters the records that it got
+        found = log.aborted_transactions(offset, piece.next_offset)
+    except StorageError:
+        piece.release()
+        raise
+    return [AbortedTransaction(one.producer_id, one.first_offset) for one in found]
 
 
 def fetched_part(
@@ -175,7 +187,10 @@ class FetchReader:
                 fetched = self._read_partition(hosted, state, reading)
                 # Taken after the read, because earlier changes are in this response.
                 self._watch(hosted, state)
-            except PartitionFailure as failure:
+            except (PartitionFailure, StorageError) as error:
+                if isinstance(error, StorageError):
+                    doors.replicas.storage_failed(error)
+                failure = error if isinstance(error, PartitionFailure) else failure_of(error)
                 reading.has_error = True
                 fetched = failed_fetch(image, name, state.partition, failure)
             reading.results.append((state, hosted, fetched))
@@ -256,16 +271,9 @@ class FetchReader:
         if not piece.length:
             piece.release()
             return fetched_part(hosted, request, b"")
+        aborted = _aborted(log, offset, piece) if request.isolation_level == READ_COMMITTED else None
         # While the whole answer is small, a copy costs less than sending from the file.
         records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
-        aborted: Sequence[AbortedTransaction] | None = None
-        if request.isolation_level == READ_COMMITTED:
-            # to the end of this slice and not of the log: the client filters the records that it
-            # got
-            aborted = [
-                AbortedTransaction(found.producer_id, found.first_offset)
-                for found in log.aborted_transactions(offset, piece.next_offset)
-            ]
         return fetched_part(hosted, request, records, aborted=aborted)
 
     def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> bool:

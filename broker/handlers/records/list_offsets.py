@@ -97,6 +97,7 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
     except PartitionFailure as failure:
         error = failure.code
     except StorageError as storage_error:
+        doors.replicas.storage_failed(storage_error)
         error = failure_of(storage_error).code
     return build.part(
         "ListOffsetsPartitionResponse",

@@ -79,6 +79,25 @@ def test_a_log_moves_to_another_directory_while_it_is_written(broker: LoneBroker
     assert not (tmp_path / home / f"{topic}-0").exists()
 
 
+def test_aborted_transactions_that_cannot_be_read_cost_only_their_directory(broker: LoneBroker, tmp_path: Path) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    with RawClient(broker.port) as client:
+        create(client, topic, 2)
+        at = {partition: place[0][0] for partition, place in homes(client, topic).items()}
+    lost = next(partition for partition, home in at.items() if home == "two")
+    librdkafka_produce(broker.bootstrap, topic, [Record(b"lost", partition=lost)])
+    librdkafka_produce(broker.bootstrap, topic, [Record(b"kept", partition=1 - lost)])
+    (tmp_path / "two" / f"{topic}-{lost}" / f"{0:020d}.txnindex").mkdir()
+    got = librdkafka_consume(broker.bootstrap, topic, 1, group=topic)
+    assert [record.value for record in got] == [b"kept"]
+    with RawClient(broker.port) as client:
+        results = client.call(35, 4, {"topics": None}).results
+    assert {Path(result.log_dir).name: result.error_code for result in results} == {
+        "one": ErrorCode.none,
+        "two": ErrorCode.kafka_storage_error,
+    }
+
+
 def test_a_directory_that_fails_takes_only_its_partitions_offline(broker: LoneBroker, tmp_path: Path) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with RawClient(broker.port) as client:

@@ -11,6 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.records import list_offsets
+from broker.log.errors import StorageError
 from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import Partition
 
@@ -32,7 +33,15 @@ class Log(SimpleNamespace):
         return None
 
 
-def answer(timestamp_ms: int, *, followers_have: int, version: int = 5, replica_id: int = -1) -> Any:
+def answer(
+    timestamp_ms: int,
+    *,
+    followers_have: int,
+    version: int = 5,
+    replica_id: int = -1,
+    log: Log | None = None,
+    failures: list[StorageError] | None = None,
+) -> Any:
     state = Partition(node_id=1, log_end_offset=10, high_watermark=4)
     state.change(
         PartitionImage(index=0, leader=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1, 2)), now_ms=0
@@ -40,13 +49,14 @@ def answer(timestamp_ms: int, *, followers_have: int, version: int = 5, replica_
     state.record_fetch(2, followers_have, now_ms=1)
     hosted = SimpleNamespace(
         state=state,
-        log=Log(),
+        log=log or Log(),
         check_readable=lambda _: None,
         check_leader_epoch=lambda _: None,
         readable_end=lambda **_: state.high_watermark,
     )
     build = list_offsets.builder(list_offsets.API_KEY, version)
-    doors: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted))
+    failures = [] if failures is None else failures
+    doors: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted, storage_failed=failures.append))
     asked = SimpleNamespace(partition_index=0, timestamp=timestamp_ms, current_leader_epoch=-1)
     request = SimpleNamespace(replica_id=replica_id, isolation_level=0)
     return list_offsets._partition(doors, None, build, request, "t", asked)  # type: ignore[arg-type]
@@ -74,6 +84,18 @@ def test_the_end_comes_with_the_epoch_of_the_record_before_it() -> None:
     """
     assert answer(LATEST, followers_have=7, replica_id=-2).leader_epoch == 1
     assert answer(LATEST, followers_have=10).leader_epoch == 3
+
+
+def test_an_error_of_the_disk_is_reported_for_its_directory() -> None:
+    failure = StorageError("reading", "/one/t-0/0.timeindex", "Input/output error")
+
+    class Unreadable(Log):
+        def offset_for_timestamp(self, _: int) -> None:
+            raise failure
+
+    failures: list[StorageError] = []
+    found = answer(1_700_000_000_000, followers_have=10, log=Unreadable(), failures=failures)
+    assert (found.error_code, failures) == (ErrorCode.kafka_storage_error, [failure])
 
 
 @pytest.mark.parametrize(

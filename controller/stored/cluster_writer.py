@@ -27,7 +27,7 @@ from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import encode_topic_config
 from wire.znodes.controller_znodes import encode_epoch_raise, epoch_raise_path, unregistered_broker_path
-from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
+from wire.znodes.topic_znodes import StoredPartitionState, encode_partition_state, encode_topic
 
 FACTS_PER_TURN = 200
 """The number of facts converted to steps before the task yields to the event loop."""
@@ -197,25 +197,13 @@ def _configured(changes: Iterable[facts.Fact]) -> Iterator[str]:
 def _topic_steps(topic: Topic, configs: Collection[str]) -> list[TransactionStep]:
     return [
         _configs_step(topic.name, topic.configs, configs),
-        CreateNode(path=znodes.topic_path(topic.name), value=_assignment_value(topic)),
+        CreateNode(path=znodes.topic_path(topic.name), value=encode_topic(topic.stored())),
         CreateNode(path=znodes.partitions_path(topic.name)),
     ]
 
 
-def _assignment_value(topic: Topic) -> bytes:
-    return encode_topic(
-        TopicAssignment(
-            topic_id=topic.topic_id,
-            partitions=topic.assignment,
-            adding_replicas=topic.adding,
-            removing_replicas=topic.removing,
-            removed_while_away=topic.removed_while_away,
-        )
-    )
-
-
 def _assignment_step(after: Topic) -> TransactionStep:
-    return SetNode(path=znodes.topic_path(after.name), value=_assignment_value(after), version=after.version - 1)
+    return SetNode(path=znodes.topic_path(after.name), value=encode_topic(after.stored()), version=after.version - 1)
 
 
 def _configs_step(topic: str, overrides: Mapping[str, str], existing: Collection[str]) -> TransactionStep:

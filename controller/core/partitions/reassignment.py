@@ -30,7 +30,7 @@ from controller.core.state import facts
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
 from controller.core.state.site_values import NewReplicas, Replica
-from controller.core.topics.topic_checks import Refusal
+from controller.core.topics.topic_checks import Refusal, check_stored_size
 from wire.protocol.ids import NO_NODE, TopicPartition
 
 Changes = dict[str, dict[int, NewReplicas]]
@@ -42,13 +42,21 @@ def alter(draft: Draft, command: AlterReassignments) -> None:
     """
     begun: Changes = defaultdict(dict)
     cancelled: list[TopicPartition] = []
+    refusals: dict[TopicPartition, Refusal] = {}
     for partition, target in command.targets:
         refusal = _refusal(draft, partition, target) or _factor_refusal(draft, partition, target, command)
-        draft.answer(partition, *((refusal.error, refusal.message) if refusal else (ErrorCode.none, "")))
-        if refusal is None and target is None:
+        if refusal is not None:
+            refusals[partition] = refusal
+        elif target is None:
             cancelled.append(partition)
-        elif refusal is None and target is not None:
+        else:
             begun[partition.topic][partition.partition] = _widened(draft, partition, target)
+    for topic in sorted(begun):
+        if (refusal := _size_refusal(draft, topic, begun[topic])) is not None:
+            refusals.update((TopicPartition(topic, index), refusal) for index in begun.pop(topic))
+    for partition, _ in command.targets:
+        refusal = refusals.get(partition)
+        draft.answer(partition, *((refusal.error, refusal.message) if refusal else (ErrorCode.none, "")))
     _begin(draft, begun)
     # cancelled after the begun ones: a partition is in one of the two lists only
     _narrow(draft, {partition: _original(draft, partition) for partition in cancelled})
@@ -107,6 +115,12 @@ def _factor_refusal(
         return None
     message = f"The replication factor is changed from {factor} to {len(target)}, which the request does not allow."
     return Refusal(ErrorCode.invalid_replication_factor, message)
+
+
+def _size_refusal(draft: Draft, topic: str, partitions: Mapping[int, NewReplicas]) -> Refusal | None:
+    before = draft.cluster.topics[topic]
+    after = _reassigned(draft, topic, partitions).of(before)
+    return check_stored_size(after, before=before, error=ErrorCode.invalid_replica_assignment)
 
 
 def _cancel_refusal(draft: Draft, partition: TopicPartition) -> Refusal | None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from wire.protocol.ids import TopicPartition
 from wire.znodes.broker_znodes import BrokerRegistration
+from wire.znodes.topic_znodes import TopicAssignment
 
 
 class Replica(NamedTuple):
@@ -100,6 +101,16 @@ class Topic(Struct, frozen=True, kw_only=True):
     def replicas(self) -> Iterator[Replica]:
         """All replicas of all partitions."""
         return (Replica(self.name, index, node) for index in sorted(self.assignment) for node in self.assignment[index])
+
+    def stored(self) -> TopicAssignment:
+        """The content of its znode."""
+        return TopicAssignment(
+            topic_id=self.topic_id,
+            partitions=self.assignment,
+            adding_replicas=self.adding,
+            removing_replicas=self.removing,
+            removed_while_away=self.removed_while_away,
+        )
 
     @property
     def replication_factor(self) -> int:

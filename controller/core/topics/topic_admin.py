@@ -38,6 +38,7 @@ from controller.core.topics.topic_checks import (
     check_partition_count,
     check_present,
     check_replication_factor,
+    check_stored_size,
 )
 from wire.protocol.ids import SITE_DEFAULT, TopicPartition
 from wire.rules.topic_config_kinds import changed_list
@@ -68,6 +69,9 @@ def create_topics(draft: Draft, command: CreateTopics) -> None:
             assignment=_assignment_of(draft, request),
             configs=dict(request.configs),
         )
+        if (refusal := check_stored_size(topic)) is not None:
+            _refuse(draft, topic.name, refusal)
+            continue
         if not command.is_validate_only:
             draft.record(facts.TopicCreated(topic=topic))
             start_partitions(draft, topic.partitions())
@@ -165,6 +169,10 @@ def create_partitions(draft: Draft, command: CreatePartitions) -> None:
             _refuse(draft, request.name, refusal)
             continue
         added = _added_assignment(draft, request)
+        topic = draft.cluster.topics[request.name]
+        if (refusal := check_stored_size(topic.grown(added), before=topic)) is not None:
+            _refuse(draft, topic.name, refusal)
+            continue
         if not command.is_validate_only:
             draft.record(facts.PartitionsAdded(topic=request.name, assignment=added))
             start_partitions(draft, (TopicPartition(request.name, index) for index in sorted(added)))

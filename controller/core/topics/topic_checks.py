@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from controller.core.commands import LinkClaim
 from controller.core.state.cluster import Cluster
+from controller.core.state.site_values import Topic
 from wire.rules.links import SiteRole, is_stand_in, role_of
 from wire.rules.topic_config_kinds import InvalidTopicConfig
 from wire.rules.topic_configs import check_overrides
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 from wire.znodes.config_znodes import encode_topic_config
 from wire.znodes.documents import NODE_BYTES_MAX
+from wire.znodes.topic_znodes import encode_topic
 
 TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -144,6 +146,19 @@ def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
             ErrorCode.policy_violation, f"Number of partitions must be at most {maximum} in one request, not {count}."
         )
     return None
+
+
+def check_stored_size(
+    after: Topic, *, before: Topic | None = None, error: ErrorCode = ErrorCode.invalid_partitions
+) -> Refusal | None:
+    """Refuse an assignment that takes more bytes than a node holds, unless it does not grow."""
+    size = len(encode_topic(after.stored()))
+    if size <= NODE_BYTES_MAX or (before is not None and size <= len(encode_topic(before.stored()))):
+        return None
+    return Refusal(
+        error,
+        f"The assignment of topic '{after.name}' would take {size} bytes; ZooKeeper keeps at most {NODE_BYTES_MAX}.",
+    )
 
 
 def check_replication_factor(cluster: Cluster, factor: int) -> Refusal | None:

@@ -18,6 +18,7 @@ from runtime.invariants import InvariantBroken
 from tests.support.memory.site_model import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
 from wire.znodes.cluster_znodes import ProducerIdBlock
+from wire.znodes.topic_znodes import encode_topic
 
 
 @pytest.fixture
@@ -85,6 +86,18 @@ def test_a_topic_that_cannot_be_is_refused(
     assert outcome.error is error
     assert words in outcome.message
     assert not model.topics
+
+
+def test_a_topic_that_fits_into_no_znode_is_refused(model: SiteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger one would end the controller's connection to ZooKeeper, and its role with it."""
+    create(model, topic_request("t", 10))
+    size = len(encode_topic(model.topics["t"].stored()))
+    monkeypatch.setattr("controller.core.topics.topic_checks.NODE_BYTES_MAX", size)
+    outcomes = [create(model, topic_request("u", 20)), grow(model, "t", 11)]
+    assert {outcome.error for outcome in outcomes} == {ErrorCode.invalid_partitions}
+    assert all(f"ZooKeeper keeps at most {size}" in outcome.message for outcome in outcomes)
+    assert create(model, topic_request("v", 10)).error is ErrorCode.none
+    assert {name: len(topic.assignment) for name, topic in model.topics.items()} == {"t": 10, "v": 10}
 
 
 def test_the_longest_name_and_a_manual_assignment_are_granted(model: SiteModel) -> None:

@@ -48,6 +48,22 @@ def test_new_replicas_copy_before_old_ones_go(model: SiteModel) -> None:
     assert {replica.node for replica in model.cluster.replica_phases} == {3, 4}
 
 
+def test_moves_that_fit_into_no_znode_are_refused_and_may_be_cancelled(
+    model: SiteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = TopicPartition("u", 0)
+    model.give(ask.CreateTopics(topics=(topic_request("u", assignments=((0, (1, 2)),), partitions=-1, factor=-1),)))
+    assert reassign(model, (3, 4)) is ErrorCode.none
+    monkeypatch.setattr("controller.core.topics.topic_checks.NODE_BYTES_MAX", 1)
+    outcomes = model.give(ask.AlterReassignments(targets=((first, (3, 4)), (T0, None)))).partitions
+    assert [(outcome.partition, outcome.error) for outcome in outcomes] == [
+        (first, ErrorCode.invalid_replica_assignment),
+        (T0, ErrorCode.none),
+    ]
+    assert "ZooKeeper keeps at most 1." in outcomes[0].message
+    assert (assignment(model), model.cluster.topics["u"].assignment[0]) == (((1, 2), (), ()), (1, 2))
+
+
 def test_a_leader_that_stays_leads_under_its_epoch_until_a_replica_goes(model: SiteModel) -> None:
     epoch = model.cluster.leaderships[T0].leader_epoch
     reassign(model, (3, 1))

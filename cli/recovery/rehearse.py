@@ -183,7 +183,7 @@ async def _addresses(zookeeper: object, site: str) -> tuple[str, list[str]]:
     from wire.znodes.broker_znodes import decode_broker
 
     assert isinstance(zookeeper, ZooKeeper)
-    nodes = sorted(map(int, await zookeeper.children(znodes.BROKER_IDS)))
+    nodes = sorted(znodes.broker_ids(await zookeeper.children(znodes.BROKER_IDS)))
     stored = await zookeeper.get_many([znodes.broker_path(node) for node in nodes])
     live = [decode_broker(node, found[0]) for node, found in zip(nodes, stored, strict=True) if found is not None]
     if not live:

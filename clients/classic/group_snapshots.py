@@ -77,10 +77,10 @@ class GroupSnapshots:
                 znodes.BROKER_IDS, lambda watch: self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
             )
         addresses = []
-        for node_id in node_ids:
-            stored = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
+        for node_id in znodes.broker_ids(node_ids):
+            stored = await self._zookeeper.get_or_none(znodes.broker_path(node_id))
             if stored is not None:
-                endpoints = decode_broker(int(node_id), stored[0]).endpoints
+                endpoints = decode_broker(node_id, stored[0]).endpoints
                 # Kafka's own registrations name listeners by their protocol; ours have one for
                 # clients.
                 for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]

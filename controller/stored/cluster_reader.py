@@ -152,7 +152,7 @@ class ClusterReader:
         registration is skipped, with an error in the log.
         """
         names, stat = await self._zookeeper.children_and_stat(znodes.BROKER_IDS, watch=watch)
-        brokers = await in_flight(self._broker, [int(name) for name in names if name.isdecimal()])
+        brokers = await in_flight(self._broker, znodes.broker_ids(names))
         return {broker.node_id: broker for broker in brokers if broker is not None}, stat.children_zxid
 
     async def _broker(self, node_id: int) -> Broker | None:
@@ -169,7 +169,7 @@ class ClusterReader:
     async def _unregistered(self) -> set[int]:
         """Brokers that an operator gave up."""
         names = await self._zookeeper.children(UNREGISTERED_BROKERS)
-        return {int(name) for name in names if name.isdecimal()}
+        return set(znodes.broker_ids(names))
 
     async def _epoch_raises(self) -> dict[str, EpochRaise]:
         """The raises of leader epochs in force. A malformed one is skipped, with an error in the

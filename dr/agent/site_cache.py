@@ -221,10 +221,8 @@ class SiteCache:
         return brokers
 
     def _node_ids(self) -> list[int]:
-        """The registered brokers. A znode whose name is not a number was not written by a broker;
-        the controller ignores it as well.
-        """
-        return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
+        """The registered brokers."""
+        return znodes.broker_ids(self._children.get(znodes.BROKER_IDS, ()))
 
     def _links(self, unreadable: dict[Place, str] | None = None) -> dict[str, LinkRecord]:
         links = {}

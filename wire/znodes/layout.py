@@ -12,6 +12,13 @@ Decoders ignore fields that they do not know, so that a newer writer can add som
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")
+NODE_ID_MAX: Final = 2**31 - 1
+
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -58,6 +65,13 @@ PERSISTENT_PATHS = (
 def broker_path(node_id: int) -> str:
     """Registration of one broker."""
     return f"{BROKER_IDS}/{node_id}"
+
+
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The ids among the names below `BROKER_IDS`. A name that is not a number of 31 bits is
+    another tool's and left out: no message has room for it.
+    """
+    return [int(name) for name in names if _NUMBER.fullmatch(name) and int(name) <= NODE_ID_MAX]
 
 
 def topic_path(topic: str) -> str:

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from controller.brokers.images import broker_info
 from controller.core import commands as ask
 from controller.core.state import facts
 from controller.core.state.site_values import Leadership
-from controller.stored.cluster_reader import _leadership
+from controller.stored.cluster_reader import ClusterReader, _leadership
 from controller.stored.cluster_writer import ClusterWriter
 from runtime.zookeeper.nodes import CreateNode, NodeStat, SetNode
 from tests.support.memory.site_model import SiteModel, link_record, topic_request
 from wire.protocol.ids import TopicPartition
+from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.controller_znodes import EPOCH_RAISES, decode_epoch_raise
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.topic_znodes import StoredPartitionState, encode_partition_state
@@ -64,6 +66,23 @@ async def test_a_write_after_an_unknown_registration_does_not_make_that_broker_o
 def test_a_state_of_an_older_controller_counts_from_its_write() -> None:
     state = StoredPartitionState(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
     assert _leadership(T0, encode_partition_state(state), stat(77)).known_zxid == 77
+
+
+async def test_a_registration_under_a_number_that_no_broker_has_stops_no_controller() -> None:
+    """No image has room for the number: the brokers would get none."""
+
+    class Registrations:
+        async def children_and_stat(self, _path: str, **_: Any) -> tuple[list[str], Any]:
+            return ["1", str(2**31)], SimpleNamespace(children_zxid=8)
+
+        async def get(self, path: str, **_: Any) -> tuple[bytes, Any]:
+            node_id = int(path.rpartition("/")[2])
+            registration = BrokerRegistration(node_id=node_id, endpoints=(), grpc_address="h:1")
+            return encode_broker(registration), SimpleNamespace(version=0, czxid=7, mzxid=7)
+
+    zookeeper: Any = Registrations()
+    brokers, _ = await ClusterReader(zookeeper).brokers()
+    assert [broker_info(broker).node_id for broker in brokers.values()] == [1]
 
 
 async def test_a_raise_is_one_node_that_every_controller_applies_to_the_states_that_it_loads() -> None:

@@ -163,3 +163,10 @@ def test_a_malformed_link_is_refused(payload: bytes) -> None:
 def test_a_malformed_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(MalformedZnode, match="endpoint"):
         decode_broker(1, json.dumps({"endpoints": [endpoint]}).encode())
+
+
+def test_names_that_no_broker_can_have_are_left_out() -> None:
+    """A broker id is 31 bits wide in every message to brokers and clients."""
+    largest = 2**31 - 1
+    names = ["1", str(largest), str(largest + 1), "0", "007", "-1", "\u0661", "9" * 5000, "1 ", "seqid", ""]
+    assert znodes.broker_ids(names) == [1, largest, 0]

@@ -92,3 +92,16 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     assert not last["driven_by"]
     assert (last["outcome"], last["epoch"]) == ("done" if report.is_done else "refused", 3)
     assert not any(step["problem"] for step in last["steps"])
+
+
+async def test_writes_stopped_for_a_standby_that_is_lost_for_good_go_on_without_the_link(sites: LinkedSites) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 30)
+    await eventually(lambda: have_both(sites, 30), PATIENT_MS)
+    await die_at(sites, "raise")
+    sites.b.process.kill()
+    assert not await sites.is_writable("a")
+    options = [f"--site={name}={agents[0]}" for name, agents in sites.agents.items()]
+    gone = await command("links", "delete", LINK, *options, "--skip-unreachable", "--yes")
+    assert gone == {"deleted_at": ["a"]}
+    await produce(sites.a.bootstrap, 5, first=30)

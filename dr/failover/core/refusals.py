@@ -38,7 +38,8 @@ def target_refusal(evidence: Evidence, *, to_site: str, is_raised: bool, is_sour
     if is_source_fenced:
         return (
             f"{silent}; the other site takes no writes until {to_site} answers: then run the failover again, or give "
-            f"the writes back (antipode failovers abort {evidence.link})"
+            f"the writes back (antipode failovers abort {evidence.link}); if {to_site} is lost for good, delete the "
+            f"link at the other site (antipode links delete {evidence.link} --skip-unreachable)"
         )
     return silent
 

@@ -207,6 +207,7 @@ def test_a_target_that_goes_silent_under_a_fence_is_named_with_what_gives_the_wr
     assert not link.a.write("stopped")
     assert "site b does not answer: no answer; the other site takes no writes" in operator.outcome.reason
     assert "antipode failovers abort a-b" in operator.outcome.reason
+    assert "lost for good, delete the link at the other site (antipode links delete a-b" in operator.outcome.reason
 
 
 def test_a_target_that_goes_silent_after_the_raise_is_named_with_what_finishes_the_failover() -> None:

@@ -135,6 +135,9 @@ def test_a_batch_that_claims_too_many_bytes_is_invalid() -> None:
     batch[HEADER_SIZE : HEADER_SIZE + 5] = b"\x81\x80\x80\x80\x0c"
     with pytest.raises(InvalidBatch, match="more than"):
         list(decode_records(bytes(batch)))
+    # cleaners and the rows of Spark open the body themselves
+    with pytest.raises(InvalidBatch, match="more than"):
+        open_body(bytes(batch), 0, read_header(batch))
 
 
 @settings(max_examples=200)

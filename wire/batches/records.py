@@ -138,12 +138,7 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
     """The records of the batch at `position`. Raises InvalidBatch when they contradict
     the header.
     """
-    try:
-        body = open_body(buffer, position, header)
-    except TooLarge as error:
-        # to a reader a batch that claims too much is damaged like any other
-        raise InvalidBatch(str(error), position) from error
-    yield from decode_body(body, header, position)
+    yield from decode_body(open_body(buffer, position, header), header, position)
 
 
 def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
@@ -165,11 +160,9 @@ def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator
         raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
 
 
-def open_body(
-    buffer: Buffer, position: int, header: BatchHeader, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
-) -> bytes:
+def open_body(buffer: Buffer, position: int, header: BatchHeader, *, size_bytes_max: int | None = None) -> bytes:
     """The records section of the batch at `position` without its codec. Raises InvalidBatch, or
-    TooLarge past `size_bytes_max`.
+    TooLarge past a given `size_bytes_max`.
     """
     with memoryview(buffer) as view:
         # copied once: the codecs take bytes
@@ -178,10 +171,12 @@ def open_body(
     if not header.compression:
         return compressed
     try:
-        return decompress(compressed, header.compression, size_bytes_max)
-    except TooLarge:
-        raise
+        limit = DECOMPRESSED_BYTES_MAX if size_bytes_max is None else size_bytes_max
+        return decompress(compressed, header.compression, limit)
     except Exception as error:
+        # to a reader without a limit a batch that claims too much is damaged like any other
+        if size_bytes_max is not None and isinstance(error, TooLarge):
+            raise
         # Each codec has its own errors, some of them plain Exception or RuntimeError.
         raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
 

@@ -106,7 +106,13 @@ class LogCleaning:
                 uncleanable_count += 1
                 continue
             rules = CleaningRules(log.config.cleanable_dirty_ratio_min, log.config.compaction_lag_ms_max)
-            plan = plan_compaction(log, now_ms)
+            try:
+                plan = plan_compaction(log, now_ms)
+            except StorageError as failure:
+                # a damaged header, for instance: the others have their turn
+                uncleanable_count += 1
+                note_death("compaction", log=f"{log.topic}-{log.partition}", reason=str(failure))
+                continue
             # a log without a plan still counts for the metric, with nothing dirty
             dirtiness = plan.dirtiness if plan is not None else Dirtiness(0, 0, -1)
             found.append((log, dirtiness, rules))

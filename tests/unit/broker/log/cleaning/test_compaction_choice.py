@@ -371,6 +371,36 @@ async def test_a_log_that_ends_its_cleaner_does_not_keep_the_others_from_their_t
     assert len(await cleaning.run(logs)) == 1
 
 
+def damage_first_header(log):
+    path = Path(log.segments.first.path)
+    sound = path.read_bytes()
+    path.write_bytes(sound[:16] + b"\7" + sound[17:])
+
+
+async def test_a_log_whose_first_header_is_damaged_keeps_no_other_from_its_turn(tmp_path):
+    damaged, sound = (LogStore([str(tmp_path / name)], RealDisk(), now_ms=lambda: NOW_MS) for name in ("one", "two"))
+    logs = []
+    for store in (damaged, sound):
+        store.open(node_id=1, cluster_id="c")
+        store.load(lambda topic: LogConfig())
+        log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+        for number in range(40):
+            put(log, b"k%d" % (number % 3), b"%d" % number)
+        settle(log)
+        store.close()
+        if store is damaged:
+            damage_first_header(log)
+        again = LogStore([store.directories[0].path], RealDisk(), now_ms=lambda: NOW_MS)
+        again.open(node_id=1, cluster_id="c")
+        again.load(lambda topic: compacted())
+        logs.append(again.get("t", 0))
+        settle(logs[-1])
+    cleaning = LogCleaning(logs[0]._descriptors, in_a_thread(RealDisk()), now_ms=lambda: NOW_MS)
+    (sentence,) = await cleaning.run(logs)
+    assert "t-0 is compacted" in sentence
+    assert (cleaning.figures.cleaned_count, cleaning.figures.uncleanable_count) == (1, 1)
+
+
 def fill_the_broken(log):
     """Records of three keys in compressed batches, of which the first does not decode."""
     for number in range(40):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from kazoo.exceptions import NoNodeError
 from msgspec import Struct
 
 from controller.core.commands import Command, DeletionsMarked, TopicConfigsRead
@@ -27,6 +28,7 @@ from controller.core.state.cluster import Cluster
 from controller.stored.acl_store import read_acls
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
+from controller.stored.multis import split_steps
 from controller.stored.token_store import read_tokens
 from controller.watching.watches import until_answered
 from runtime.logs import get_logger
@@ -111,8 +113,12 @@ class Notices:
             await self._remove(notices)
 
     async def _remove(self, notices: list[str] | dict[str, str]) -> None:
-        if notices:
-            await self._writer.write([DeleteNode(path=path) for path in notices])
+        try:
+            for steps in split_steps([DeleteNode(path=path)] for path in notices):
+                await self._writer.write(steps)
+        except NoNodeError:
+            # another process removed one: the watch delivers those that are left
+            _log.info("a notice in ZooKeeper was removed during its execution")
 
     async def _topic_configs(self, topic: str) -> Command | None:
         try:

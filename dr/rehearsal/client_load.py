@@ -77,9 +77,9 @@ class _Load:
         sent_at = monotonic()
         for number in range(records):
             key = f"{run}-{number}".encode()
-            producer.produce(
-                topics[number % len(topics)], key=key, value=b"rehearsal", on_delivery=self._noted(key, sent_at)
-            )
+            noted = self._noted(key, sent_at)
+            while not _is_queued(producer, topics[number % len(topics)], key, noted):
+                producer.poll(POLL_S)
             producer.poll(0)
         left = producer.flush(DEADLINE_S)
         if left:
@@ -164,3 +164,12 @@ class _Load:
         )
         consumer.assign(list(places))
         return consumer
+
+
+def _is_queued(producer: Producer, topic: str, key: bytes, noted: Any) -> bool:
+    """False if the producer's queue is full."""
+    try:
+        producer.produce(topic, key=key, value=b"rehearsal", on_delivery=noted)
+    except BufferError:
+        return False
+    return True

@@ -19,10 +19,22 @@ def played() -> Iterator[Producer]:
     producer.flush(60)
 
 
-def test_a_record_that_is_repeated_behind_all_others_is_seen(played: Producer) -> None:
+def load_at(played: Producer) -> _Load:
     (broker,) = played.list_topics(timeout=60).brokers.values()
     load = _Load(SandboxAddresses(bootstrap_servers=f"{broker.host}:{broker.port}", agent="", password=""))
     load._common["security.protocol"] = "PLAINTEXT"
+    return load
+
+
+def test_more_records_than_the_queue_of_the_client_holds_are_written(played: Producer) -> None:
+    load = load_at(played)
+    load._common["queue.buffering.max.messages"] = 2
+    load.write(["shop"], 20)
+    assert (len(load.found), load.problems) == (20, [])
+
+
+def test_a_record_that_is_repeated_behind_all_others_is_seen(played: Producer) -> None:
+    load = load_at(played)
     load.write(["shop"], 10)
     (first, *_, last) = load.found
     for key in (first, b"of another client", last):

@@ -95,9 +95,7 @@ class RoleChanges:
         if change is not self._unchanged or is_writable is not was_writable:
             self._lines.add(hosted, partition, topic.role_name)
         # The effects of another leadership have woken all requests, and those look only after this
-        # change.
-        if change is self._unchanged:
-            if is_writable is not was_writable:
-                partitions.changed(hosted, Change.LEADERSHIP)
-            elif hosted.read_error is not former_read_error:
-                partitions.changed(hosted, Change.READ_PERMISSION)
+        # change. A permission to write changes nothing for requests that wait: at a fence each of
+        # thousands of partitions would wake the mirror, which reads on.
+        if change is self._unchanged and hosted.read_error is not former_read_error:
+            partitions.changed(hosted, Change.READ_PERMISSION)

@@ -84,7 +84,7 @@ class Change(enum.Enum):
         SessionNews.NOTHING,
         SessionNews.WITH_NEXT_ANSWER,
     )
-    LEADERSHIP = "leadership or permission to write changed", _ALL, SessionNews.AT_ONCE, SessionNews.AT_ONCE
+    LEADERSHIP = "leadership changed", _ALL, SessionNews.AT_ONCE, SessionNews.AT_ONCE
     LOG_REPLACED = "the log was truncated or restarted", _ALL, SessionNews.AT_ONCE, SessionNews.AT_ONCE
 
     def __init__(

@@ -246,6 +246,20 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     assert list(session.unsettled) == [("t", 0)]
 
 
+async def test_a_fence_wakes_nothing_that_reads(leader: Leader) -> None:
+    hosted = await leader.hear(links=(link(active_site="a"),))
+    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": LinkEpoch(1, 0)}))
+    await leader.hear(partition_epoch=2, links=(link(active_site="a"),))
+    assert hosted.write_error is ErrorCode.none
+    waiting = Waiting()
+    for operation in DelayedOperation:
+        leader.replicas.purgatory.wait(waiting, operation, keys=[KEY], timeout_ms=LONG_MS)
+    await leader.hear(partition_epoch=3, links=(link(active_site="a", phase=LinkPhase.FENCED),))
+    assert hosted.write_error is ErrorCode.not_leader_or_follower
+    await turn()
+    assert waiting.received == []
+
+
 async def test_a_consumer_is_directed_to_the_other_site(leader: Leader) -> None:
     hosted = await leader.hear(links=(link(active_site="a", phase=LinkPhase.FENCED),))
     assert hosted.read_error is ErrorCode.none

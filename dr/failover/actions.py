@@ -64,6 +64,8 @@ class SiteActions(Struct, kw_only=True):
     """
     _written_epoch: int = UNKNOWN
     """The epoch in which every partition at the target is known to take writes."""
+    _informed_epoch: int = UNKNOWN
+    """The epoch that the fenced source is known to have."""
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record
@@ -93,6 +95,12 @@ class SiteActions(Struct, kw_only=True):
                 return record, await self._keep_account(record)
             case _:
                 return record, await self._promote(record, evidence)
+
+    def is_over(self, record: LinkRecord) -> bool:
+        """True if every partition at the target is known to take writes in the record's epoch, and
+        the source to have the record: no further look can find more to do.
+        """
+        return self._written_epoch == record.epoch == self._informed_epoch
 
     async def kept_account(self, evidence: Evidence) -> LossAccount | None:
         """The account of the governing epoch, from this run or from another one."""
@@ -158,6 +166,8 @@ class SiteActions(Struct, kw_only=True):
         peer.
         """
         stored, problem = await self._store(self.source, record)
+        if stored == record:
+            self._informed_epoch = record.epoch
         if stored is not None and self.source is not None and self.account is not None:
             # The source would also copy the account from its peer; this is only faster.
             with contextlib.suppress(OperationalFailure):

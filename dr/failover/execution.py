@@ -125,7 +125,14 @@ class FailoverRun(Struct, kw_only=True):
             else:
                 ended = await self._act(decision, actions, evidence)
             playbook.apply(ended, self._now_ms())
-            expected = foreseen(evidence, decision, ended, actions.account, with_source=playbook.wants_source)
+            expected = foreseen(
+                evidence,
+                decision,
+                ended,
+                actions.account,
+                with_source=playbook.wants_source,
+                is_over=decision.record is not None and actions.is_over(decision.record),
+            )
         outcome = "done" if decision.step is Step.DONE else "refused"
         self.journal.write("run ends", outcome=outcome, reason=decision.reason)
         account = await actions.kept_account(evidence)

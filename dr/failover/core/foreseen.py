@@ -13,14 +13,28 @@ from wire.rules.links import truncates_logs
 
 
 def foreseen(
-    evidence: Evidence, decision: Decision, ended: StepEnded, account: LossAccount | None, *, with_source: bool
+    evidence: Evidence,
+    decision: Decision,
+    ended: StepEnded,
+    account: LossAccount | None,
+    *,
+    with_source: bool,
+    is_over: bool = False,
 ) -> Evidence | None:
     """The evidence of the decision with what its step has stored at the target; None if the sites
     must be asked. `account`: the account that the run has stored. `with_source`: the next decision
-    depends on the source.
+    depends on the source. `is_over`: the step has shown that the target takes writes everywhere,
+    and that the source has the record.
     """
     target, record = evidence.target, decision.record
-    if ended.step not in (Step.RAISE, Step.ACCOUNT) or ended.problem or target is None or record is None:
+    if ended.problem or target is None or record is None:
+        return None
+    if ended.step is Step.PROMOTE and is_over:
+        # A look would describe every partition at both sites, just when clients find their new
+        # leaders.
+        source = evidence.source and replace(evidence.source, record=record)
+        return replace(evidence, target=replace(target, is_confirmed=True), source=source)
+    if ended.step not in (Step.RAISE, Step.ACCOUNT):
         return None
     # Another record is there if another run has won. Logs that are truncated are not as they were.
     if ended.stored != record or truncates_logs(record):

@@ -64,6 +64,9 @@ class Actions:
             return self._link.b.adopt(decision.record), ""
         raise SiteUnreachable(SILENT)
 
+    def is_over(self, _: LinkRecord) -> bool:
+        return False
+
     async def kept_account(self, _: Evidence) -> None:
         return None
 

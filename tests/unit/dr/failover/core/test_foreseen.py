@@ -44,10 +44,11 @@ def after(
     problem: str = "",
     evidence: Evidence = EVIDENCE,
     with_source: bool = False,
+    is_over: bool = False,
 ) -> Evidence | None:
     decision = Decision(step=step, reason="", record=wanted)
     ended = StepEnded(step=step, stored=stored, problem=problem)
-    return foreseen(evidence, decision, ended, account, with_source=with_source)
+    return foreseen(evidence, decision, ended, account, with_source=with_source, is_over=is_over)
 
 
 @pytest.mark.parametrize("step", [Step.RAISE, Step.ACCOUNT])
@@ -73,6 +74,15 @@ def test_an_epoch_without_an_account_is_known_as_such() -> None:
     assert found.source is EVIDENCE.source
 
 
+def test_a_promotion_is_over_where_the_target_takes_writes_and_the_source_has_the_record() -> None:
+    found = after(Step.PROMOTE, evidence=after(Step.RAISE, with_source=True) or EVIDENCE, is_over=True)
+    assert found is not None
+    assert found.target is not None
+    assert found.target.is_confirmed
+    assert found.source is not None
+    assert found.target.record == found.source.record == RAISED
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -83,6 +93,7 @@ def test_an_epoch_without_an_account_is_known_as_such() -> None:
         after(Step.ACCOUNT, account=None),
         after(Step.FENCE, stored=OLD, wanted=OLD),
         after(Step.PROMOTE),
+        after(Step.PROMOTE, problem="no writes are accepted yet", is_over=True),
         after(Step.NOTIFY),
     ],
 )

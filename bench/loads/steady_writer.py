@@ -19,7 +19,6 @@ CLIENT: Final = {
     "linger.ms": 0,
     "socket.timeout.ms": 1000,
     "socket.connection.setup.timeout.ms": 1000,
-    "topic.metadata.refresh.interval.ms": 250,
     "reconnect.backoff.max.ms": 250,
     "message.timeout.ms": 120_000,
     "log_level": 2,  # the benchmark itself removed the broker

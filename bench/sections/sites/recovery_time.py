@@ -16,15 +16,17 @@ time from a loss to the next acknowledgement.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import psutil
-from msgspec import structs
 
 from bench.loads.steady_writer import SteadyWriter
 from bench.measuring.figures import Side, percentile
@@ -36,11 +38,10 @@ from bench.peers.systems import create_topic, wait_until
 from bench.sections.sites.runbook import measure_runbook
 from dr.drill.environment import Environment
 from dr.failover.core.recorded_run import RUNNING, RunRecord
-from dr.failover.core.steps import FailoverPolicy, Step
-from dr.failover.execution import failover
-from dr.failover.report import FailoverReport
+from dr.failover.core.steps import Step
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient
+from runtime.compiled import ROOT
 from runtime.process import OperationalFailure
 from wire.client.raw_client import KafkaClient, call_client
 from wire.protocol.ids import LATEST_TIMESTAMP
@@ -53,7 +54,7 @@ PARTITIONS: Final = (100, 1_000, 10_000)
 STEADY_RECORDS: Final = 200
 IDLE_S: Final = 30.0
 READY_WITHIN_S: Final = 300
-POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
+BOUNDS: Final = ("--unavailability-max-ms", "30000", "--drain-timeout-ms", "60000")
 BROKER_SETTINGS: Final = {
     "antipode.arbiter.session.timeout.ms": str(LEASE_MS),
     # the default, because an idle pair should cost what users see: other sections check each log
@@ -106,11 +107,11 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
                 to_site = "ba"[number % 2]
                 _wait_protected(environment, "ab"[number % 2])
                 since = time.monotonic()
-                report = asyncio.run(_moved(environment, to_site))
+                steps = _moved(environment, to_site)
                 _wait_acknowledged(load, sent_after=time.monotonic())
                 slowest.append(load.slowest_ms(since))
-                moves.append(phases(map(structs.asdict, report.steps)))
-                stopped.append(_ms_of(report, "drain") + _ms_of(report, "raise") + _ms_of(report, "account"))
+                moves.append(phases(steps))
+                stopped.append(sum(_ms_of(steps, step) for step in (Step.DRAIN, Step.RAISE, Step.ACCOUNT)))
     plan.record(
         "recovery-time",
         case,
@@ -184,15 +185,20 @@ def _wait_protected(environment: Environment, active: str) -> None:
     )
 
 
-def _ms_of(report: FailoverReport, step: str) -> int:
-    return sum(one.duration_ms for one in report.steps if one.step == step)
+def _ms_of(steps: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(one["duration_ms"] for one in steps if one["step"] == name)
 
 
-async def _moved(environment: Environment, to_site: str) -> FailoverReport:
-    report = await failover(LINK, to_site=to_site, agents=environment.agents(), policy=POLICY)
-    if not report.is_done:
-        raise OperationalFailure(f"the move to {to_site} was refused: {report.reason}")
-    return report
+def _moved(environment: Environment, to_site: str) -> list[dict[str, Any]]:
+    """The steps of a move. A process of its own runs it, as for an operator: the writer is in this
+    one.
+    """
+    sites = [f"--site={name}={','.join(addresses)}" for name, addresses in environment.agents().items()]
+    command = [sys.executable, "-m", "cli.main", "switchover", LINK, "--to", to_site, *sites, *BOUNDS]
+    ended = subprocess.run([*command, "--output", "json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise OperationalFailure(f"the move to {to_site} failed: {ended.stderr or ended.stdout}")
+    return list(json.loads(ended.stdout)["steps"])
 
 
 def _is_protected(environment: Environment, active: str) -> bool:

@@ -17,7 +17,8 @@ class Cluster:
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
-        self._coming: ClusterImage | None = None
+        self.coming: ClusterImage | None = None
+        """The image to whose roles partitions change at the moment."""
         self.has_suspended_link = _has_suspended_link(image)
         self.permits = LinkPermits()
         self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
@@ -29,30 +30,31 @@ class Cluster:
         refused halfway through a fence would find the fence again after the client's back-off, and
         wait for the other site once more.
         """
-        self._coming = image
+        self.coming = image
         self.has_suspended_link = self.has_suspended_link or _has_suspended_link(image)
+        self.look_again()
         try:
             yield
         finally:
-            self._coming = None
+            self.coming = None
             self.has_suspended_link = _has_suspended_link(self.image)
             self.look_again()
 
     def is_suspended(self, topic: str) -> bool:
         """True while no site may write to the topic."""
-        images = (self.image,) if self._coming is None else (self.image, self._coming)
+        images = (self.image,) if self.coming is None else (self.image, self.coming)
         return any(image.role_in(image.link_of(topic)).is_suspended for image in images)
 
     def replace(self, image: ClusterImage) -> None:
         """Replace the image by a newer one, and wake waiters whose condition it fulfils."""
         self.image = image
-        self._coming = None
+        self.coming = None
         self.has_suspended_link = _has_suspended_link(image)
         self.look_again()
 
     def look_again(self) -> None:
         """Wake waiters whose condition holds now, because something other than the image has
-        changed.
+        changed, or because a new image begins to apply.
         """
         image = self.image
         for condition, future in tuple(self._waiting):

@@ -95,7 +95,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     if doors.role_moves.concern(request):
         # The bytes are copied, because the frame's buffer is reused for the next request as soon as
         # this call returns.
-        exchange.defer(_append_when_role_is_known(doors, exchange, _copied(request), refused))
+        _wait_for_role(doors, exchange, _copied(request), refused)
         return
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
@@ -201,6 +201,19 @@ async def _append_after(
         await _finish_flushed(doors, exchange, request, done, to_flush)
     else:
         _finish(doors, exchange, request, done)
+
+
+def _wait_for_role(
+    doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
+) -> None:
+    image = doors.role_moves.route(request, exchange.header.client_id)
+    if image is None:
+        exchange.defer(_append_when_role_is_known(doors, exchange, request, refused))
+        return
+    # Later requests of the connection are sent behind this one, without a wait for its results: a
+    # producer sends a request for each of many partitions.
+    forwarded = asyncio.ensure_future(doors.role_moves.forwarded(request, image))
+    exchange.defer_until(forwarded, lambda done: answer(doors, exchange, [*refused, *done.result()], is_forwarded=True))
 
 
 async def _append_when_role_is_known(

@@ -3,7 +3,9 @@ confirmation, and that are forwarded to the other site when it has become active
 
 A client that is refused pauses before it tries again, librdkafka and Java for 100 ms and more, even
 if the refusal names the new leader. So a request that waited is forwarded, and so are those that
-follow it for a while. The broker then refuses requests again, and the refusal names the new leader.
+follow it for a while, without a wait for each other. The broker then refuses requests again, and
+the refusal names the new leader. Writes are forwarded as soon as an image that names the other site
+begins to apply: with thousands of partitions it takes a moment until all have their new roles.
 
 The other site decides about a forwarded request as about any other, so its records are acknowledged
 only under its own confirmed role. Not forwarded are requests with acks=0, requests of transactions
@@ -12,6 +14,8 @@ and requests that were forwarded once. They are refused after the wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
@@ -53,27 +57,56 @@ class RoleMoves:
             return False
         if self._waiting_count >= WAITING_COUNT_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
             return False
-        return self._is_suspended(request) or self._is_forwarded(request)
+        return self._is_suspended(request) or self.route(request, None) is not None
 
     async def results(self, request: ProduceRequest, client_id: str | None) -> list[TopicProduced] | None:
         """Wait until the links of all topics show which site accepts writes, no longer than the
         client waits. Return the other site's results if it accepts them; None if this broker must
         handle the request.
         """
+        with self._counted(request):
+            if self._is_suspended(request) and self.route(request, client_id) is None:
+                timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
+                await self._cluster.wait_for(
+                    lambda _: not self._is_suspended(request) or self.route(request, client_id) is not None,
+                    timeout_ms=timeout_ms,
+                )
+                self._note_waited(request, self._cluster.coming or self._cluster.image)
+            image = self.route(request, client_id)
+        return None if image is None else await self.forwarded(request, image)
+
+    def route(self, request: ProduceRequest, client_id: str | None) -> ClusterImage | None:
+        """The image by which the request is forwarded without a wait; None if it waits, or if this
+        broker handles it.
+        """
+        # a request that was forwarded once is not forwarded again: two sites may take each other
+        # for the active one
+        if request.acks == 0 or request.transactional_id is not None or client_id == FORWARDED_CLIENT_ID:
+            return None
+        if self._is_suspended(request):
+            coming = self._cluster.coming
+            return coming if coming is not None and _is_led_elsewhere(request, coming) else None
+        if self._clock.monotonic_ms() >= self._forwards_until_ms:
+            self._is_forwarding = False
+            return None
+        image = self._cluster.image
+        return image if _is_led_elsewhere(request, image) else None
+
+    async def forwarded(self, request: ProduceRequest, image: ClusterImage) -> list[TopicProduced]:
+        """The results of the other site, which leads all topics in the image. Requests of one
+        connection are sent in the order of the calls.
+        """
+        with self._counted(request):
+            found = await self._writes.results(image, request)
+        return [_with_hints(image, topic) for topic in found]
+
+    @contextmanager
+    def _counted(self, request: ProduceRequest) -> Iterator[None]:
         size = _records_bytes(request)
         self._waiting_count += 1
         self._waiting_bytes += size
         try:
-            if self._is_suspended(request):
-                timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
-                await self._cluster.wait_for(lambda _: not self._is_suspended(request), timeout_ms=timeout_ms)
-                self._note_waited(request)
-            # a request that was forwarded once is not forwarded again: two sites may take each
-            # other for the active one
-            if client_id == FORWARDED_CLIENT_ID or not self._is_forwarded(request):
-                return None
-            found = await self._writes.results(self._cluster.image, request)
-            return [_with_hints(self._cluster.image, topic) for topic in found]
+            yield
         finally:
             self._waiting_count -= 1
             self._waiting_bytes -= size
@@ -82,20 +115,14 @@ class RoleMoves:
         image = self._cluster.image
         return any(self._cluster.is_suspended(topic_name(image, topic)) for topic in request.topics)
 
-    def _note_waited(self, request: ProduceRequest) -> None:
-        if self._is_led_elsewhere(request):
+    def _note_waited(self, request: ProduceRequest, image: ClusterImage) -> None:
+        if _is_led_elsewhere(request, image):
             self._is_forwarding = True
             self._forwards_until_ms = self._clock.monotonic_ms() + FORWARDED_MS
 
-    def _is_forwarded(self, request: ProduceRequest) -> bool:
-        if self._clock.monotonic_ms() >= self._forwards_until_ms:
-            self._is_forwarding = False
-            return False
-        return request.acks != 0 and request.transactional_id is None and self._is_led_elsewhere(request)
 
-    def _is_led_elsewhere(self, request: ProduceRequest) -> bool:
-        image = self._cluster.image
-        return leading_site(image, [topic_name(image, topic) for topic in request.topics]) is not None
+def _is_led_elsewhere(request: ProduceRequest, image: ClusterImage) -> bool:
+    return leading_site(image, [topic_name(image, topic) for topic in request.topics]) is not None
 
 
 def _records_bytes(request: ProduceRequest) -> int:

@@ -5,7 +5,9 @@ then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from broker.handlers.records import role_moves
+from broker.handlers.records.produce import _wait_for_role
 from broker.handlers.records.role_moves import FORWARDED_MS, RoleMoves
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
@@ -38,13 +41,27 @@ class SiteB:
     def __init__(self) -> None:
         self.requests: list[ProduceRequest] = []
         self.error = ErrorCode.none
+        self.answers: list[asyncio.Future[None]] = []
 
     async def results(self, _: ClusterImage, request: ProduceRequest) -> list[TopicProduced]:
         self.requests.append(request)
+        if self.answers:
+            await self.answers.pop(0)
         return [
             TopicProduced(topic.name, None, [PartitionProduced(0, self.error, base_offset=7)])
             for topic in request.topics
         ]
+
+
+class Exchange:
+    """A request that waits with a place for its response."""
+
+    def __init__(self) -> None:
+        self.header = SimpleNamespace(client_id="c")
+        self.waited: asyncio.Future[list[TopicProduced]] | None = None
+
+    def defer_until(self, waited: asyncio.Future[list[TopicProduced]], _: object) -> None:
+        self.waited = waited
 
 
 class SiteA:
@@ -71,6 +88,12 @@ class SiteA:
 
     def move(self) -> None:
         self.turn(record("b", 2), confirmed=1)
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """While partitions change to the roles of the move."""
+        with self.cluster.applying(replace(self.cluster.image, links={"a-b": record("b", 2)}, carriers={})):
+            yield
 
     def give_back(self) -> None:
         self.turn(record("a", 2), confirmed=2)
@@ -130,6 +153,43 @@ async def test_writes_that_follow_are_forwarded_for_a_while(site: SiteA) -> None
     assert offsets(await site.moves.results(to("carried"), "c")) == [7]
     site.clock.advance(1)
     assert not site.moves.concern(to("carried"))
+
+
+async def test_writes_are_forwarded_while_partitions_here_still_change_their_roles(site: SiteA) -> None:
+    site.fence()
+    first, forwarded_once = await site.send(to("carried")), await site.send(to("carried"), FORWARDED_CLIENT_ID)
+    with site.moving():
+        assert offsets(await first) == [7]
+        assert site.moves.route(to("carried"), "c") is site.cluster.coming
+        assert offsets(await site.moves.results(to("carried"), "c")) == [7]
+        # it is refused with the new leader, which only the whole image names
+        assert not forwarded_once.done()
+    site.move()
+    assert await forwarded_once is None
+    assert site.moves.route(to("carried"), "c") is site.cluster.image
+
+
+async def test_a_write_with_a_known_route_does_not_hold_up_the_next_one(site: SiteA) -> None:
+    site.fence()
+    waiting = await site.send(to("carried"))
+    site.move()
+    await waiting
+    answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    site.site_b.answers = list(answers)
+    exchanges = [Exchange(), Exchange()]
+    doors: Any = SimpleNamespace(role_moves=site.moves)
+    for exchange in exchanges:
+        found: Any = exchange
+        _wait_for_role(doors, found, to("carried"), ())
+        await asyncio.sleep(0)
+    # both were sent before the first was answered, and hold a place for their responses each
+    assert len(site.site_b.requests) == 3
+    assert [exchange.waited is not None for exchange in exchanges] == [True, True]
+    for answer in answers:
+        answer.set_result(None)
+    for exchange in exchanges:
+        assert exchange.waited is not None
+        assert offsets(await exchange.waited) == [7]
 
 
 async def test_a_move_that_is_given_back_forwards_nothing(site: SiteA) -> None:

@@ -37,7 +37,7 @@ def _problem(resource: Any, needs_value: Callable[[Any], bool]) -> str:
     if _has_repeated(config.name for config in resource.configs):
         return "Error due to duplicate config keys"
     missing = [config.name for config in resource.configs if config.value is None and needs_value(config)]
-    return f"Null value not supported for : {', '.join(missing)}" if missing else ""
+    return f"configs without a value: {', '.join(missing)}; accepted: a value, or DELETE" if missing else ""
 
 
 def _has_repeated(names: Iterable[str]) -> bool:

@@ -74,14 +74,14 @@ def check_resource(image: ClusterImage, resource: Any) -> None:
         )
     topic = resource.resource_name
     if not topic:
-        raise RefusedChange(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+        raise RefusedChange(ErrorCode.invalid_request, "the topic has no name; accepted: the name of a topic")
     if not is_valid_topic_name(topic):
         raise RefusedChange(ErrorCode.invalid_topic_exception, f"{topic!r} is not a topic name")
     refusal = policy_refusal(image, topic)
     if refusal is not None:
         raise RefusedChange(ErrorCode.policy_violation, refusal)
     if topic not in image.topics:
-        raise RefusedChange(ErrorCode.unknown_topic_or_partition, f"The topic '{topic}' does not exist.")
+        raise RefusedChange(ErrorCode.unknown_topic_or_partition, f"topic {topic!r} does not exist")
 
 
 async def forward(

@@ -49,7 +49,7 @@ def _described(doors: Doors, context: RequestContext, build: Any, group_id: str,
         return _entity(build, group_id, error=refusal.code)
     if group is None:
         is_classic = doors.groups.describe(group_id, is_own_tool=context.is_own_tool) is not None
-        message = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+        message = f"group {group_id} {'uses the classic protocol' if is_classic else 'does not exist'}"
         return _entity(build, group_id, error=ErrorCode.group_id_not_found, message=message)
     names = {topic_id: name for name, (topic_id, _) in doors.groups.topic_shapes().items()}
     return _entity(

@@ -104,7 +104,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         elif refusal is not None:
             results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
         elif missing := ",".join(config.name for config in topic.configs if config.value is None):
-            message = f"Null value not supported for topic configs: {missing}"
+            message = f"topic configs without a value: {missing}; accepted: a value for each"
             results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_config, message)
         elif topic.name not in image.topics and not permits.take(_partition_count(doors, topic)):
             results[topic.name] = _failure(

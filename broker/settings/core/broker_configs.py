@@ -110,11 +110,11 @@ def changed(
         if _SECRETS.fullmatch(name):
             raise RefusedProperty(f"{name} is not stored in ZooKeeper: a broker reads it from its own file")
         if not is_dynamic(name):
-            raise RefusedProperty(f"Cannot update these configs dynamically: [{name}]")
+            raise RefusedProperty(f"{name} cannot change while brokers run: set it in the file of each broker")
         if value is None:
-            raise RefusedProperty(f"Null value not supported for: {name}")
+            raise RefusedProperty(f"{name} has no value; accepted: a value, or DELETE")
         if operation is not Operation.SET and name not in LIST_PROPERTIES:
-            raise NotAList(f"Config value {operation.name.lower()} is not allowed for config key: {name}")
+            raise NotAList(f"{name} is no list, so {operation.name} is not possible; accepted: SET and DELETE")
         result[name] = (
             value
             if operation is Operation.SET

@@ -107,7 +107,7 @@ def changed(stored: Mapping[str, str], changes: Iterable[PropertyChange], bounds
             result.pop(name, None)
             continue
         if value is None:
-            raise RefusedGroupConfig(ErrorCode.invalid_request, f"Null value not supported for : {name}")
+            raise RefusedGroupConfig(ErrorCode.invalid_request, f"{name} has no value; accepted: a value, or DELETE")
         if name not in GROUP_CONFIGS:
             raise RefusedGroupConfig(ErrorCode.invalid_config, _why_unknown(name))
         if operation is not Operation.SET:

@@ -66,7 +66,7 @@ def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
         known = draft.cluster.leaderships.get(partition)
         if partition not in draft.cluster.partition_phases or draft.cluster.is_deleting(partition.topic):
             if not is_all:
-                draft.answer(partition, ErrorCode.unknown_topic_or_partition, f"Partition {partition} does not exist.")
+                draft.answer(partition, ErrorCode.unknown_topic_or_partition, f"partition {partition} does not exist")
             continue
         if known is None:
             error, message = ErrorCode.eligible_leaders_not_available, "The partition has never had a leader."

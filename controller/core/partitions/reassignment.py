@@ -83,7 +83,7 @@ def _widened(draft: Draft, partition: TopicPartition, target: tuple[int, ...]) -
 def _refusal(draft: Draft, partition: TopicPartition, target: tuple[int, ...] | None) -> Refusal | None:
     cluster = draft.cluster
     if partition not in cluster.partition_phases or cluster.is_deleting(partition.topic):
-        return Refusal(ErrorCode.unknown_topic_or_partition, "The partition does not exist.")
+        return Refusal(ErrorCode.unknown_topic_or_partition, "the partition does not exist")
     if target is None:
         return _cancel_refusal(draft, partition)
     problem = ""

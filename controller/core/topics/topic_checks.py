@@ -85,7 +85,7 @@ def check_present(cluster: Cluster, name: str) -> Refusal | None:
         return None
     if name in cluster.quarantine:
         return Refusal(ErrorCode.unknown_topic_or_partition, _quarantined(cluster, name))
-    return Refusal(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+    return Refusal(ErrorCode.unknown_topic_or_partition, f"topic {name!r} does not exist")
 
 
 def _quarantined(cluster: Cluster, name: str) -> str:

@@ -94,7 +94,7 @@ def test_configs_of_one_broker_and_of_all_are_in_force_at_once_with_their_source
     refused = kafka_programs.refused(
         CONFIGS, "--bootstrap-server", broker.bootstrap, "--alter", *one, "--add-config", "log.dirs=elsewhere"
     )
-    assert "InvalidRequestException: Cannot update these configs dynamically" in refused
+    assert "InvalidRequestException: log.dirs cannot change while brokers run" in refused
     tool(CONFIGS, "--alter", *one, "--delete-config", "log.index.interval.bytes")
     tool(CONFIGS, "--alter", *every, "--delete-config", "log.index.interval.bytes,log.segment.delete.delay.ms")
     assert "log.index" not in tool(CONFIGS, "--describe", *one)

@@ -106,7 +106,14 @@ async def test_a_config_that_appears_twice_refuses_its_resource(handler: ModuleT
 async def test_a_config_without_a_value_refuses_its_resource(handler: ModuleType) -> None:
     controller = Controller()
     results = await altered(handler, [resource("orders", config("retention.ms", None))], controller)
-    assert results == [(TOPIC, "orders", ErrorCode.invalid_request, "Null value not supported for : retention.ms")]
+    assert results == [
+        (
+            TOPIC,
+            "orders",
+            ErrorCode.invalid_request,
+            "configs without a value: retention.ms; accepted: a value, or DELETE",
+        )
+    ]
     assert not controller.changes
 
 

@@ -55,7 +55,11 @@ async def test_a_topic_with_a_config_without_a_value_is_not_created() -> None:
     request = build_entity(schemas.request_type(create_topics.API_KEY, create_topics.MAX_VERSION), values)
     answer = await create_topics.handle(request, context, doors)
     assert [(one.name, one.error_code, one.error_message) for one in answer.topics] == [
-        ("unset", ErrorCode.invalid_config, "Null value not supported for topic configs: retention.ms,segment.ms"),
+        (
+            "unset",
+            ErrorCode.invalid_config,
+            "topic configs without a value: retention.ms,segment.ms; accepted: a value for each",
+        ),
         ("set", ErrorCode.none, None),
     ]
     assert [(one.name, dict(one.configs)) for one in controller.topics] == [("set", {"retention.ms": "1000"})]

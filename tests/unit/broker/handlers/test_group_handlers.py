@@ -215,7 +215,7 @@ async def test_a_classic_group_is_no_consumer_group(doors: Doors) -> None:
     await ask(doors, "offset_commit", 9, **commit_values("g"))
     answer = await ask(doors, "consumer_group_describe", 1, group_ids=("g",), include_authorized_operations=False)
     assert answer.groups[0].error_code is ErrorCode.group_id_not_found
-    assert answer.groups[0].error_message == "Group g is not a consumer group."
+    assert answer.groups[0].error_message == "group g uses the classic protocol"
 
 
 @pytest.mark.parametrize("version", versions("delete_groups"))
@@ -322,7 +322,10 @@ async def test_a_consumer_joins_is_described_and_leaves(doors: Doors, version: i
         assert (member.member_id, member.instance_id, member.member_epoch) == ("a", "one", 1)
         assert member.client_host == "/127.0.0.1"
         refusal = described.groups[1]
-        assert (refusal.error_code, refusal.error_message) == (ErrorCode.group_id_not_found, "Group none not found.")
+        assert (refusal.error_code, refusal.error_message) == (
+            ErrorCode.group_id_not_found,
+            "group none does not exist",
+        )
     listed = await ask(doors, "list_groups", 5, states_filter=(), types_filter=("consumer",))
     assert [(group.group_id, group.group_type) for group in listed.groups] == [("k", "consumer")]
     assert (await beat(doors, version, "a", 5)).error_code is ErrorCode.fenced_member_epoch

@@ -14,20 +14,24 @@ import pytest
 from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
-from broker.handlers.records import role_moves
-from broker.handlers.records.produce import _wait_for_role
+from broker.handlers.records import produce, role_moves
 from broker.handlers.records.role_moves import FORWARDED_MS, RoleMoves
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.metadata.request_context import FORWARDED_CLIENT_ID
+from broker.metrics import BrokerMetrics
+from broker.network.exchange import Exchange
+from broker.network.response_slots import Place
 from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.protocol.ids import ACKS_ALL
 from wire.protocol.messages.leader_hints import LeaderHint
 from wire.protocol.messages.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicProduced
 from wire.protocol.messages.produce_codec import TopicRecords as Topic
+from wire.protocol.streams.frames import RequestHeader
 from wire.rules.links import LinkEpoch
 
 OWN, THEIRS, FLOOR = 1, 1001, 8
@@ -53,15 +57,18 @@ class SiteB:
         ]
 
 
-class Exchange:
-    """A request that waits with a place for its response."""
+def produce_exchange(waiting: list[Exchange], finished: list[Exchange]) -> Exchange:
+    """A request that is in `waiting` when it has a place for its response, and later in `finished`."""
+    dispatcher: Any = SimpleNamespace(clock=ManualClock(), finish=lambda exchange, _: finished.append(exchange))
 
-    def __init__(self) -> None:
-        self.header = SimpleNamespace(client_id="c")
-        self.waited: asyncio.Future[list[TopicProduced]] | None = None
+    def reserve_slot(_api_key: int, frame_bytes: int) -> Place:
+        waiting.append(exchange)
+        return Place(lambda _: None, frame_bytes, None)
 
-    def defer_until(self, waited: asyncio.Future[list[TopicProduced]], _: object) -> None:
-        self.waited = waited
+    connection: Any = SimpleNamespace(reserve_slot=reserve_slot)
+    header = RequestHeader(api_key=produce.API_KEY, api_version=9, correlation_id=1, client_id="c", body_position=0)
+    exchange = Exchange(dispatcher, connection, header, BrokerMetrics().api("Produce"), 0)
+    return exchange
 
 
 class SiteA:
@@ -176,20 +183,18 @@ async def test_a_write_with_a_known_route_does_not_hold_up_the_next_one(site: Si
     await waiting
     answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
     site.site_b.answers = list(answers)
-    exchanges = [Exchange(), Exchange()]
     doors: Any = SimpleNamespace(role_moves=site.moves)
+    held: list[Exchange] = []
+    finished: list[Exchange] = []
+    exchanges = [produce_exchange(held, finished) for _ in answers]
     for exchange in exchanges:
-        found: Any = exchange
-        _wait_for_role(doors, found, to("carried"), ())
-        await asyncio.sleep(0)
-    # both were sent before the first was answered, and hold a place for their responses each
-    assert len(site.site_b.requests) == 3
-    assert [exchange.waited is not None for exchange in exchanges] == [True, True]
+        produce._wait_for_role(doors, exchange, to("carried"), ())
+    await eventually(lambda: len(site.site_b.requests) == 3)
+    # both were sent before the first was answered
+    assert (held, finished) == (exchanges, [])
     for answer in answers:
         answer.set_result(None)
-    for exchange in exchanges:
-        assert exchange.waited is not None
-        assert offsets(await exchange.waited) == [7]
+    await eventually(lambda: finished == exchanges)
 
 
 async def test_a_move_that_is_given_back_forwards_nothing(site: SiteA) -> None:

@@ -54,6 +54,14 @@ def alter(
     failover: FailoverOption = None,
     failover_lag_records_max: LagRecordsOption = None,
     failover_lag_ms_max: LagMsOption = None,
+    is_standby_down: Annotated[
+        bool,
+        typer.Option(
+            "--standby-is-down",
+            help="Remove the lease although the standby does not answer: you know that its brokers are down. One that "
+            "runs may fail over by itself.",
+        ),
+    ] = False,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_dry_run: Annotated[
@@ -88,7 +96,9 @@ def alter(
         raise usage_error("say what to change: --sync, --reinstate, --lease-ms, --failover or --failover-max-lag-...")
     altered = with_clients(
         agents(environment, site),
-        lambda clients: alter_link(name, list(clients.values()), changes, is_dry_run=is_dry_run),
+        lambda clients: alter_link(
+            name, list(clients.values()), changes, is_dry_run=is_dry_run, is_standby_down=is_standby_down
+        ),
     )
     record = altered.record
     verb = "would be changed" if is_dry_run else "is changed"

@@ -8,7 +8,7 @@ other. `cli` prints the results of these functions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import grpc
 from msgspec import Struct
@@ -30,6 +30,7 @@ from wire.rules.links import (
     FailoverMode,
     ReinstatePolicy,
     SyncPolicy,
+    failover_mode,
     other_site,
     supersedes,
 )
@@ -330,12 +331,14 @@ async def alter_link(
     changes: LinkChanges,
     *,
     is_dry_run: bool = False,
+    is_standby_down: bool = False,
 ) -> AlteredLink:
     """Change a running link's policies: they are stored and applied at the active site first, then
     sent to the other one.
 
     A passive site that does not answer copies them from its peer when it returns; for an active
     one, OperationalFailure is raised. After an interruption, the same call does the rest.
+    `is_standby_down`: a lease may be removed although the standby does not answer.
     """
     governing = governing_record(await describe_link(name, clients))
     by_name = {client.name: client for client in clients}
@@ -344,6 +347,8 @@ async def alter_link(
         raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
     if changes.lease_ms and not governing.lease_ms:
         _refuse_change(name, arbiter_problems(await _arbiters(governing, clients)))
+    if changes.lease_ms == 0 and governing.lease_ms and not is_standby_down:
+        _refuse_change(name, await _standby_problems(governing, by_name))
     record = await active.alter_link(name, changes, is_dry_run=is_dry_run, timeout_ms=STORE_TIMEOUT_MS)
     other = by_name.get(other_site(record, active.name))
     if is_dry_run or other is None:
@@ -353,6 +358,21 @@ async def alter_link(
     except OperationalFailure as failure:
         return AlteredLink(record=record, problem=f"{failure}; it reads the change from {active.name} when it is back")
     return AlteredLink(record=record)
+
+
+async def _standby_problems(record: LinkRecord, clients: Mapping[str, SiteClient]) -> list[str]:
+    """The reason why the lease must not be removed: a standby that does not have the change fails
+    over by itself once the arbiter answers it, while the active site takes writes without a lease.
+    """
+    standby = other_site(record, record.active_site)
+    if failover_mode(record) is not FailoverMode.AUTOMATIC:
+        return []
+    try:
+        await clients[standby].describe_link(record.name, is_brief=True)
+    except (KeyError, SiteUnreachable) as failure:
+        why = f"no agent address of {standby} is known" if isinstance(failure, KeyError) else str(failure)
+        return [f"{why}, and {standby} may fail over by itself: shut its brokers down and give --standby-is-down"]
+    return []
 
 
 async def _arbiters(record: LinkRecord, clients: Sequence[SiteClient]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Final
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import finish_moves
 from broker.log.directories.log_placement import LogPlacement
-from broker.log.errors import StorageError
+from broker.log.errors import CorruptLog, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
@@ -69,38 +69,52 @@ class LogLoading(LogPlacement):
         """Open every log, several at a time; return the reports of those that were checked,
         truncated or repaired.
 
-        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline;
-        raises the first StorageError of another kind, and the failure of the last directory.
+        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline,
+        and so does a log that is too damaged to be opened; raises the first StorageError of another
+        kind, and the failure of the last directory.
         """
         for sentence in finish_moves(self.directories, self._disk, may_forget=not self.offline):
             self.directories[0].notes.append(sentence)
-        waiting: list[tuple[LogDirectory, Future[PartitionLog]]] = []
+        waiting: list[tuple[LogDirectory, TopicPartition, Future[PartitionLog]]] = []
         with ThreadPoolExecutor(self._threads, thread_name_prefix="log-recovery") as pool:
             for directory in tuple(self.directories):
                 try:
-                    waiting += [(directory, pool.submit(call)) for call in self._openings(directory, config_of)]
+                    waiting += [
+                        (directory, key, pool.submit(call)) for key, call in self._openings(directory, config_of)
+                    ]
                 except StorageError as failure:
                     self._leave_out(directory, failure)
-        reports = [report for directory, future in waiting if (report := self._loaded(directory, future)) is not None]
+        reports = [report for opened in waiting if (report := self._loaded(*opened)) is not None]
         for directory in self.directories:
             directory.end_loading()
         return reports
 
     def _openings(
         self, directory: LogDirectory, config_of: Callable[[str], LogConfig]
-    ) -> list[Callable[[], PartitionLog]]:
+    ) -> list[tuple[TopicPartition, Callable[[], PartitionLog]]]:
         directory.begin_loading()
         return [
-            partial(self._open_log, directory, key, config_of(key.topic), self._roll_jitter())
+            (key, partial(self._open_log, directory, key, config_of(key.topic), self._roll_jitter()))
             for key in directory.partitions()
         ]
 
     def _open_log(self, directory: LogDirectory, key: TopicPartition, config: LogConfig, jitter: float) -> PartitionLog:
         return directory.open_log(key, config, now_ms=self._now_ms(), roll_jitter=jitter)
 
-    def _loaded(self, directory: LogDirectory, future: Future[PartitionLog]) -> RecoveryReport | None:
+    def _loaded(
+        self, directory: LogDirectory, key: TopicPartition, future: Future[PartitionLog]
+    ) -> RecoveryReport | None:
         try:
             log = future.result()
+        except CorruptLog as damage:
+            # For this partition alone: another replica leads it. The files stay, because an empty
+            # log in their place would hide the loss.
+            self._damaged[key] = damage
+            directory.notes.append(
+                f"{key} is offline, because its log is damaged ({damage}): move {directory.directory_of(key)} away and "
+                "restart, and the broker copies the log from another replica"
+            )
+            return None
         except StorageError as failure:
             if directory in self.directories:
                 self._leave_out(directory, failure)

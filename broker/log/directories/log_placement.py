@@ -17,7 +17,7 @@ from broker.log.directories.deletions import Deletions
 from broker.log.directories.directory_names import DELETED_MARK, STRAY_MARK
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move
-from broker.log.errors import DirectoryOffline, StorageError, storage_errors
+from broker.log.errors import CorruptLog, DirectoryOffline, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
@@ -66,6 +66,8 @@ class LogPlacement:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline_logs: set[TopicPartition] = set()
+        self._damaged: dict[TopicPartition, CorruptLog] = {}
+        """The logs that a start could not open; their files stay as they are."""
         self._wanted_homes: dict[TopicPartition, str] = {}
         self.moves: dict[TopicPartition, Move] = {}
 
@@ -114,12 +116,17 @@ class LogPlacement:
 
     @property
     def offline_count(self) -> int:
-        """Partitions that went offline with their directories."""
-        return len(self._offline_logs)
+        """Partitions that went offline with their directories, or whose damaged logs a start could
+        not open.
+        """
+        return len(self._offline_logs) + len(self._damaged)
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """True if the partition's log went offline with its directory."""
-        return TopicPartition(topic, partition) in self._offline_logs
+        """True if the partition's log went offline with its directory, or is too damaged to be
+        opened.
+        """
+        key = TopicPartition(topic, partition)
+        return key in self._offline_logs or key in self._damaged
 
     # -- logs --------------------------------------------------------------------------------------
 
@@ -134,9 +141,11 @@ class LogPlacement:
         deleted first.
 
         Without `is_new`, a missing partition may be in an offline directory: then DirectoryOffline
-        is raised.
+        is raised. CorruptLog if a start could not open the log.
         """
         key = TopicPartition(topic, partition)
+        if key in self._damaged:
+            raise self._damaged[key]
         log = self._logs.get(key)
         if log is not None and log.topic_id not in (None, topic_id):
             self.delete(log)

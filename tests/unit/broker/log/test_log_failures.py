@@ -195,7 +195,7 @@ def test_a_torn_segment_below_the_log_start_stops_no_start(tmp_path):
 
 
 def test_segments_that_retention_gave_up_unflushed_do_not_come_back_torn(tmp_path):
-    for seed in range(20):
+    for seed in range(10):
         root = tmp_path / str(seed)
         root.mkdir()
         disk = FaultyDisk(str(root))
@@ -216,7 +216,7 @@ def test_segments_that_retention_gave_up_unflushed_do_not_come_back_torn(tmp_pat
 
 def test_a_checkpoint_before_expired_segments_are_put_aside_trusts_no_torn_batch(tmp_path):
     """The log start has passed unflushed segments; neither it nor their new names are on disk."""
-    for seed in range(20):
+    for seed in range(6):
         root = tmp_path / str(seed)
         root.mkdir()
         disk = FaultyDisk(str(root))

@@ -30,6 +30,16 @@ from wire.rules.links import (
 )
 
 
+StandbyIsDown = Annotated[
+    bool,
+    typer.Option(
+        "--standby-is-down",
+        help="Remove the lease although the standby does not answer: you know that its brokers are down. One that "
+        "runs may fail over by itself.",
+    ),
+]
+
+
 class AlteredSync(enum.Enum):
     """The policies to which a running link may change."""
 
@@ -54,14 +64,7 @@ def alter(
     failover: FailoverOption = None,
     failover_lag_records_max: LagRecordsOption = None,
     failover_lag_ms_max: LagMsOption = None,
-    is_standby_down: Annotated[
-        bool,
-        typer.Option(
-            "--standby-is-down",
-            help="Remove the lease although the standby does not answer: you know that its brokers are down. One that "
-            "runs may fail over by itself.",
-        ),
-    ] = False,
+    is_standby_down: StandbyIsDown = False,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_dry_run: Annotated[

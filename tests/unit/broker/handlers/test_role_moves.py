@@ -58,7 +58,7 @@ class SiteB:
 
 
 def produce_exchange(waiting: list[Exchange], finished: list[Exchange]) -> Exchange:
-    """A request that is in `waiting` when it has a place for its response, and later in `finished`."""
+    """A request that is in `waiting` once it has a place for its response, later in `finished`."""
     dispatcher: Any = SimpleNamespace(clock=ManualClock(), finish=lambda exchange, _: finished.append(exchange))
 
     def reserve_slot(_api_key: int, frame_bytes: int) -> Place:

@@ -29,7 +29,6 @@ from wire.rules.links import (
     SyncPolicy,
 )
 
-
 StandbyIsDown = Annotated[
     bool,
     typer.Option(

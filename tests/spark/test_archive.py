@@ -334,8 +334,9 @@ def test_one_archiver_at_a_time_writes_and_a_claim_of_a_dead_one_is_no_obstacle(
     for claim in (of_a_dead_process, of_another_machine):
         (claims / f"{claim.claim_id}.json").write_text(json.dumps(claim.as_document()))
     with ArchiveLock(store, lease_ms=300).held():
-        assert [path.rpartition("/")[2] for path in store.paths(CLAIMS)] != ["dead.json", "away.json"]
-        assert len(store.paths(CLAIMS)) == 1
+        # the owner may be writing its claim once more, beside the one that is in force
+        (kept,) = [path for path in store.paths(CLAIMS) if path.endswith(".json")]
+        assert kept.rpartition("/")[2] not in ("dead.json", "away.json")
     lost = ArchiveLock(store)
     with lost.held():
         for path in store.paths(CLAIMS):

@@ -66,7 +66,7 @@ def test_a_body_that_is_none_is_refused_and_nothing_is_written(
     [
         ("GET", "/topics/nowhere", 404),
         ("POST", "/topics/nowhere", 415),
-        ("GET", "/topics/%00", 404),
+        ("GET", "/topics/%00", 400),
         ("GET", "/nowhere", 404),
         ("PUT", "/topics", 405),
         ("GET", "/v3/clusters/other/topics", 404),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
@@ -79,6 +80,22 @@ def test_a_log_moves_to_another_directory_while_it_is_written(broker: LoneBroker
     assert not (tmp_path / home / f"{topic}-0").exists()
 
 
+def first_value(bootstrap: str, topic: str, *, partitions: int) -> bytes | None:
+    """The value of the first record that a reader of all partitions gets; not as a group, whose
+    coordinator may be in the directory that fails.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        return eventually_sync(lambda: _value(consumer.poll(0.1)))
+    finally:
+        consumer.close()
+
+
+def _value(message: Any) -> bytes | None:
+    return None if message is None or message.error() is not None else bytes(message.value())
+
+
 def test_aborted_transactions_that_cannot_be_read_cost_only_their_directory(broker: LoneBroker, tmp_path: Path) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with RawClient(broker.port) as client:
@@ -88,8 +105,7 @@ def test_aborted_transactions_that_cannot_be_read_cost_only_their_directory(brok
     librdkafka_produce(broker.bootstrap, topic, [Record(b"lost", partition=lost)])
     librdkafka_produce(broker.bootstrap, topic, [Record(b"kept", partition=1 - lost)])
     (tmp_path / "two" / f"{topic}-{lost}" / f"{0:020d}.txnindex").mkdir()
-    got = librdkafka_consume(broker.bootstrap, topic, 1, group=topic)
-    assert [record.value for record in got] == [b"kept"]
+    assert first_value(broker.bootstrap, topic, partitions=2) == b"kept"
     with RawClient(broker.port) as client:
         results = client.call(35, 4, {"topics": None}).results
     assert {Path(result.log_dir).name: result.error_code for result in results} == {

@@ -4,7 +4,7 @@ clients of a job do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from runtime.process import OperationalFailure
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_WITHIN_S: Final = 60.0
+FULL_QUEUE_POLL_S: Final = 0.1
 BATCH_BYTES_MAX: Final = 1_000_000
 """librdkafka's own limit, below the default of a topic's max.message.bytes."""
 
@@ -44,13 +45,25 @@ def send_all(producer: Producer, topic: str, records: Iterable[tuple[bytes, byte
     not.
     """
     problems: list[str] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            problems.append(str(error))
+
     for key, value in records:
-        producer.produce(
-            topic,
-            value,
-            key,
-            on_delivery=lambda error, _: problems.append(str(error)) if error is not None else None,
-        )
+        while not _is_queued(producer, topic, key, value, note):
+            producer.poll(FULL_QUEUE_POLL_S)
         producer.poll(0)
     if left := producer.flush(ANSWER_WITHIN_S) or len(problems):
         raise OperationalFailure(f"{left} records were not written to {topic}: {problems[:1]}")
+
+
+def _is_queued(
+    producer: Producer, topic: str, key: bytes, value: bytes, note: Callable[[object, object], None]
+) -> bool:
+    """False if the producer's queue is full."""
+    try:
+        producer.produce(topic, value, key, on_delivery=note)
+    except BufferError:
+        return False
+    return True

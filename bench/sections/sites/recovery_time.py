@@ -195,7 +195,14 @@ def _moved(environment: Environment, to_site: str) -> list[dict[str, Any]]:
     """
     sites = [f"--site={name}={','.join(addresses)}" for name, addresses in environment.agents().items()]
     command = [sys.executable, "-m", "cli.main", "switchover", LINK, "--to", to_site, *sites, *BOUNDS]
-    ended = subprocess.run([*command, "--output", "json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*command, "--output", "json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=READY_WITHIN_S,
+    )
     if ended.returncode:
         raise OperationalFailure(f"the move to {to_site} failed: {ended.stderr or ended.stdout}")
     return list(json.loads(ended.stdout)["steps"])

@@ -71,7 +71,8 @@ class RoleMoves:
                     lambda _: not self._is_suspended(request) or self.route(request, client_id) is not None,
                     timeout_ms=timeout_ms,
                 )
-                self._note_waited(request, self._cluster.coming or self._cluster.image)
+                if _is_led_elsewhere(request, self._cluster.coming or self._cluster.image):
+                    self._forward_for_a_while()
             image = self.route(request, client_id)
         return None if image is None else await self.forwarded(request, image)
 
@@ -85,7 +86,10 @@ class RoleMoves:
             return None
         if self._is_suspended(request):
             coming = self._cluster.coming
-            return coming if coming is not None and _is_led_elsewhere(request, coming) else None
+            if coming is None or not _is_led_elsewhere(request, coming):
+                return None
+            self._forward_for_a_while()
+            return coming
         if self._clock.monotonic_ms() >= self._forwards_until_ms:
             self._is_forwarding = False
             return None
@@ -115,10 +119,9 @@ class RoleMoves:
         image = self._cluster.image
         return any(self._cluster.is_suspended(topic_name(image, topic)) for topic in request.topics)
 
-    def _note_waited(self, request: ProduceRequest, image: ClusterImage) -> None:
-        if _is_led_elsewhere(request, image):
-            self._is_forwarding = True
-            self._forwards_until_ms = self._clock.monotonic_ms() + FORWARDED_MS
+    def _forward_for_a_while(self) -> None:
+        self._is_forwarding = True
+        self._forwards_until_ms = self._clock.monotonic_ms() + FORWARDED_MS
 
 
 def _is_led_elsewhere(request: ProduceRequest, image: ClusterImage) -> bool:

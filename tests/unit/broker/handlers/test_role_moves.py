@@ -176,6 +176,14 @@ async def test_writes_are_forwarded_while_partitions_here_still_change_their_rol
     assert site.moves.route(to("carried"), "c") is site.cluster.image
 
 
+async def test_writes_that_follow_one_that_came_during_the_change_of_roles_are_forwarded_too(site: SiteA) -> None:
+    site.fence()
+    with site.moving():
+        assert offsets(await site.moves.results(to("carried"), "c")) == [7]
+    site.move()
+    assert offsets(await site.moves.results(to("carried"), "c")) == [7]
+
+
 async def test_a_write_with_a_known_route_does_not_hold_up_the_next_one(site: SiteA) -> None:
     site.fence()
     waiting = await site.send(to("carried"))

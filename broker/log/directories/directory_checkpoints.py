@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import os
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -129,6 +129,8 @@ class DirectoryCheckpoints:
     def __init__(self, disk: Disk, directory: str, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         self.is_loading = False
         """If True, logs that are not opened yet keep their lines."""
+        self.closed: Collection[TopicPartition] = ()
+        """Logs that could not be opened; they keep their lines for the start after their repair."""
         self._logs = logs
         self._files = {name: _OffsetFile(disk, f"{directory}/{name}", value) for name, value in VALUES.items()}
         self._files_of_copies = [self._files[name] for name in _OF_COPIES]
@@ -209,6 +211,8 @@ class DirectoryCheckpoints:
     def _keep_unopened(self, file: _OffsetFile, draft: _Draft) -> None:
         if self.is_loading:
             draft.offsets.update((key, offset) for key, offset in file.lines.items() if key not in self._logs)
+        else:
+            draft.offsets.update((key, file.lines[key]) for key in self.closed if key in file.lines)
 
 
 def probe(disk: Disk, path: str) -> None:

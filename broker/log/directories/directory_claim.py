@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.log.directories import checkpoints
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
-from runtime.disk import Disk
+from runtime.disk import Disk, write_file
 
 LOCK_FILE: Final = ".lock"
 
@@ -108,3 +108,10 @@ class DirectoryClaim:
                 return False
             self._disk.fsync_directory(self._path)
         return True
+
+    def leave_clean_marker(self, broker_epoch: int) -> None:
+        """Write the mark of a clean stop, in Kafka's format."""
+        path = f"{self._path}/{checkpoints.CLEAN_SHUTDOWN}"
+        with storage_errors("writing", path):
+            content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+            write_file(self._disk, path, content.encode(), is_durable=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -28,7 +28,7 @@ from broker.log.segments.descriptors import DescriptorCache
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.chance import new_uuid
-from runtime.disk import Disk, write_file
+from runtime.disk import Disk
 from wire.protocol.ids import TopicPartition
 
 CLOSING_THREADS: Final = 16
@@ -282,11 +282,10 @@ class LogDirectory:
         """Make checkpoints keep the lines of logs that are not opened yet, until `end_loading`."""
         self._checkpoints.is_loading = True
 
-    def end_loading(self) -> None:
-        """Note that all logs are open: new ones are handled as in any running broker, also after an
-        unclean stop.
-        """
+    def end_loading(self, closed: Collection[TopicPartition]) -> None:
+        """Note that all logs are open but the `closed` ones, whose lines stay until a repair."""
         self._checkpoints.is_loading = False
+        self._checkpoints.closed = closed
 
     # -- logs that move here -----------------------------------------------------------------------
 
@@ -386,10 +385,10 @@ class LogDirectory:
             self.note_names()
             self.sync()
             self.checkpoint_now()
-            path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
-            with storage_errors("writing", path):
-                content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
-                write_file(self._disk, path, content.encode(), is_durable=True)
+            # a log that was never opened after a crash is still to be checked from its recovery
+            # point on
+            if self.is_clean or not self._checkpoints.closed:
+                self.claim.leave_clean_marker(broker_epoch)
         finally:
             self.unlock()
 

@@ -86,7 +86,7 @@ class LogLoading(LogPlacement):
                     self._leave_out(directory, failure)
         reports = [report for opened in waiting if (report := self._loaded(*opened)) is not None]
         for directory in self.directories:
-            directory.end_loading()
+            directory.end_loading([key for home, key, _ in waiting if home is directory and key in self._damaged])
         return reports
 
     def _openings(

@@ -22,7 +22,7 @@ from broker.log.core.leader_epochs import LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
-from broker.log.errors import CorruptLog, storage_errors
+from broker.log.errors import CorruptLog, StorageError, storage_errors
 from broker.log.leftovers import settle_files
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
 from broker.log.producer_snapshots import write_snapshot
@@ -126,6 +126,15 @@ class _Loading:
         )
         self.names = set(entries)
         segments = self._find_segments(entries)
+        try:
+            return self._loaded(segments, recovery_point, log_start_offset)
+        except StorageError:
+            # no log will own them
+            for segment in segments:
+                segment.give_up()
+            raise
+
+    def _loaded(self, segments: list[Segment], recovery_point: int, log_start_offset: int) -> LoadedLog:
         if not segments:
             segments = [
                 create_segment(self.directory, log_start_offset, self.descriptors, self.config, now_ms=self.now_ms)
@@ -204,9 +213,9 @@ class _Loading:
             index_bytes = self._index_bytes(entries, base_offset)
             # a small log has no index files at a stop (`needs_no_index`), so their absence is not
             # damage
-            if index_bytes is None and not (
-                log.size_bytes <= SMALL_SEGMENT_BYTES and _has_no_index(entries, base_offset)
-            ):
+            index_names = (file_name(base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            is_small = log.size_bytes <= SMALL_SEGMENT_BYTES and entries.keys().isdisjoint(index_names)
+            if index_bytes is None and not is_small:
                 self.damaged_indexes.add(base_offset)
             segment = Segment(
                 self.directory,
@@ -375,10 +384,6 @@ class _Loading:
             with storage_errors("flushing", self.directory):
                 self.disk.fsync_directory(self.directory)
         return segments[:first]
-
-
-def _has_no_index(entries: dict[str, DirectoryEntry], base_offset: int) -> bool:
-    return not any(file_name(base_offset, suffix) in entries for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
 
 def create_segment(

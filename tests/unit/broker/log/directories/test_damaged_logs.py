@@ -109,3 +109,17 @@ def test_a_clean_stop_spares_a_log_that_was_not_opened_after_a_crash_no_check(tm
     logs = open_store(tmp_path, RealDisk())
     assert _log(logs).log_end_offset == 38
     logs.close()
+
+
+def test_a_log_that_cannot_be_opened_keeps_no_file_open(tmp_path: Path) -> None:
+    logs = open_store(tmp_path, RealDisk())
+    fill(create_log(logs, segment_bytes=400), 20)
+    logs.close()
+    _damage(_first_segment(tmp_path))
+
+    logs = open_store(tmp_path, RealDisk())
+    assert logs.is_offline("t", 0)
+    descriptors = Path("/proc/self/fd")
+    targets = [os.readlink(entry) for entry in descriptors.iterdir() if entry.is_symlink() and entry.exists()]
+    assert [target for target in targets if target.startswith(f"{tmp_path}/t-0/")] == []
+    logs.close()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
+from cli.main import COMMANDS
 from tests.tidy import sources
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 QUOTED_PATH = re.compile(r"`([a-z_.]+/[\w./-]+\.(?:py|md|proto|txt|yaml|toml|sh))`")
+QUOTED_MODULE = re.compile(r"`(\w+\.py)`")
 MODEL_CHANGES_MIN = 20
+PAGES_MIN = 50
 TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 DAEMONS = ("broker", "controller", "mirror", "dr", "spark_jobs", "wire")
 
@@ -34,14 +38,30 @@ def test_links_between_documents_resolve() -> None:
 
 
 def test_files_that_documents_name_are_there() -> None:
+    """Modules and paths: from the root, from the document's folder, or the end of a path."""
     offenders = [
         f"{name}: {path}"
         for name in _documents()
-        for path in QUOTED_PATH.findall(sources.text(name))
-        if path.startswith((*(f"{package}/" for package in sources.PACKAGES), "tests/", "docs/", "core/"))
-        if not _exists(name, path) and not any(_exists(name, f"{package}/{path}") for package in sources.PACKAGES)
+        for path in (*QUOTED_PATH.findall(sources.text(name)), *QUOTED_MODULE.findall(sources.text(name)))
+        if not _exists(name, path) and not any(file.endswith(f"/{path}") for file in sources.files())
     ]
     sources.assert_none(offenders, "the file has moved or is not there yet")
+
+
+def test_the_table_of_a_room_names_each_of_its_modules() -> None:
+    """Modules that are commands apart: `antipode --help` lists them."""
+    commands = {module.replace(".", "/") + ".py" for module, _ in COMMANDS.values()}
+    pages = [name for name in _documents() if re.search(r"^\| file \|", sources.text(name), re.MULTILINE)]
+    offenders = [
+        f"{page}: {path.name}"
+        for page in pages
+        if page.startswith(sources.PACKAGES)
+        for module in sources.modules(page.rpartition("/")[0])
+        if (path := Path(module)).parent == Path(page).parent and module not in commands
+        if not path.name.startswith("__") and f"`{path.name}`" not in sources.text(page)
+    ]
+    assert len(pages) > PAGES_MIN
+    sources.assert_none(offenders, "give the module a row")
 
 
 def test_the_table_of_changes_names_what_is_in_the_tree() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cli.main import COMMANDS
 from tests.tidy import sources
+from wire.protocol.messages.private import PRIVATE_NAMES
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 QUOTED_PATH = re.compile(r"`([a-z_.]+/[\w./-]+\.(?:py|md|proto|txt|yaml|toml|sh))`")
@@ -83,6 +84,13 @@ def test_the_table_of_changes_names_what_is_in_the_tree() -> None:
             offenders.append(f"{row}: no path")
     assert len(rows) >= MODEL_CHANGES_MIN
     sources.assert_none(offenders, "each row names the files or folders where the change is made")
+
+
+def test_both_tables_of_private_messages_name_each_of_them() -> None:
+    known = {str(key): "".join(part.title() for part in name.split("_")) for key, name in PRIVATE_NAMES.items()}
+    for page in ("ARCHITECTURE.md", "wire/protocol/messages/private.py"):
+        rows = dict(re.findall(r"^\| (20\d{3}) \| (\w+) \|", sources.text(page), re.MULTILINE))
+        assert rows == known, page
 
 
 def test_every_package_has_a_page() -> None:

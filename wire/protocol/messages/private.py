@@ -3,23 +3,23 @@ writer serve them too.
 
 | key | name | versions | schema |
 | --- | --- | --- | --- |
-| 20001 | MirrorAppend | 0 | below |
+| 20001 | MirrorAppend | 0 | `mirror_append_messages.py`; raw batches that continue a mirrored log |
 | 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
 | 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (`streams/compressed_stream.py`) |
-| 20005 | LinkProgress | 0 | below; what a sync link's standby has, reported to the source's leaders |
-| 20006 | MirrorTransactionalIds | 0 | below; the source's transactional producers, for the target's coordinators |
+| 20005 | LinkProgress | 0 | `link_messages.py`; what a sync link's standby has, reported to the source's leaders |
+| 20006 | MirrorTransactionalIds | 0 | `link_messages.py`; the source's transactional producers, for the target's coordinators |
 | 20007 | QuarantineRecords | 0 | `quarantine_messages.py`; what is kept of copies before they are deleted or truncated |
 | 20008 | Quarantine | 0 | `quarantine_messages.py`; lists, reads and deletes what a broker keeps |
-| 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
+| 20009 | TopicsChanged | 0 | `topics_changed_messages.py`; a broker reports changed topics to the brokers of its peer |
 | 20010 | RangeDigests | 0 | `range_digest_messages.py`; what logs hold in ranges of offsets, as digests or headers |
 | 20011 | ReplaceBatches | 0 | `batch_replacement_messages.py`; sound bytes for batches that are damaged on a disk |
 | 20012 | ScramUsers | 0 | `scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 | 20013 | EndTransactions | 0 | `transaction_end_messages.py`; decided transactions for the logs of their partitions |
 | 20014 | MirrorGroupOffsets | 0 | `group_offset_messages.py`; the offsets of several groups, as MirrorOffsetCommit of one |
-| 20017 | CarriedOffsets | 0 | `group_offset_messages.py`; the offsets of groups that mirrors of a link have written |
-| 20016 | MirrorReports | 0 | `mirror_report_messages.py`; the source has no new records of the partitions of a session |
 | 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
+| 20016 | MirrorReports | 0 | `mirror_report_messages.py`; the source has no new records of the partitions of a session |
+| 20017 | CarriedOffsets | 0 | `group_offset_messages.py`; the offsets of groups that mirrors of a link have written |
 | 20018 | DelegationTokens | 0 | `delegation_token_messages.py`; delegation tokens as they are stored, for the standby of an exact link |
 | 20019 | ClientTokenRequest | 0 | `delegation_token_messages.py`; a client's request about tokens that a standby hands on |
 | 20020 | AccessChanges | 0 | `access_change_messages.py`; the mirror of an exact link waits for a change of access rules |

@@ -154,7 +154,6 @@ class BrokerSettings(Settings):
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
     message_bytes_max: int = Field(default=MEBIBYTE + 12, alias="message.max.bytes", ge=0)
-    min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
     is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")

@@ -116,7 +116,6 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     segment_index_bytes: int = 10_485_760
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
-    is_unclean_election_enabled: bool = False
     is_preallocated: bool = False
     throttled_leaders: frozenset[str] = frozenset()
     throttled_followers: frozenset[str] = frozenset()
@@ -143,7 +142,6 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             compression_level=int(values[level_name]) if level_name in values else None,
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             cleanable_dirty_ratio_min=float(values["min.cleanable.dirty.ratio"]),
-            is_unclean_election_enabled=bool(values["unclean.leader.election.enable"]),
             is_preallocated=bool(values["preallocate"]),
             throttled_leaders=_replicas(str(values["leader.replication.throttled.replicas"])),
             throttled_followers=_replicas(str(values["follower.replication.throttled.replicas"])),

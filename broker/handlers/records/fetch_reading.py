@@ -47,6 +47,13 @@ slice doubles both.
 """
 
 
+FAILURES_MAX: Final = 200
+"""Partitions that cannot be read in one response to a follower or a mirror: when the active role of
+a link moves, thousands fail at once, and writers wait for the event loop. The next responses have
+the others.
+"""
+
+
 FOLLOWERS_READ_FROM: Final = 11
 """The version from which a client may fetch from followers."""
 
@@ -175,7 +182,11 @@ class FetchReader:
         image = doors.cluster.image
         reading = Reading(min(self._request.max_bytes, self._bytes_max))
         self._unsettle_if_forbidden()
+        # a full response names every partition
+        failures_left = FAILURES_MAX if self._plan.keeps_unread else None
         for state in self._plan.to_read():
+            if failures_left == 0:
+                break
             hosted: HostedPartition | None = None
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
             try:
@@ -192,6 +203,8 @@ class FetchReader:
                     doors.replicas.storage_failed(error)
                 failure = error if isinstance(error, PartitionFailure) else failure_of(error)
                 reading.has_error = True
+                if failures_left is not None:
+                    failures_left -= 1
                 fetched = failed_fetch(image, name, state.partition, failure)
             reading.results.append((state, hosted, fetched))
         self._is_recorded = True

@@ -183,6 +183,11 @@ class FetchPlan(Struct, frozen=True, kw_only=True):
         return self.partitions if self.session is None else self.session.to_read()
 
     @property
+    def keeps_unread(self) -> bool:
+        """True when partitions that this fetch leaves out are read in the next one."""
+        return self.is_incremental and self.session is not None and self.session.tracks_changes
+
+    @property
     def is_empty(self) -> bool:
         """True when nothing is asked for."""
         return not (self.partitions if self.session is None else self.session.partitions)

@@ -27,7 +27,7 @@ from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.control import site_pb2 as site
-from wire.control.cluster_pb2 import LinkRecord
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import other_site
 from wire.znodes.documents import MalformedZnode
 
@@ -73,6 +73,8 @@ class ProtectionJudge:
         self._own_address = own_address
         self._clock = clock
         self._judged: dict[str, _Judged] = {}
+        self._seen: dict[str, tuple[int, LinkPhase.ValueType]] = {}
+        """The epoch and the phase of each link at the last look."""
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -108,14 +110,20 @@ class ProtectionJudge:
         return pause_ms(took_ms, least_ms=INTERVAL_MS, most_ms=INTERVAL_MS_MAX, is_change_awaited=is_unprotected)
 
     async def look(self) -> None:
-        """Judge each link for which this site is active, if this agent is the judging one."""
+        """Judge each link for which this site is active, if this agent is the judging one, unless
+        its epoch or phase has changed since the last look: a look describes every partition at both
+        sites, and clients that move need the brokers.
+        """
         facts = self._cache.facts
         # Only one agent of a site judges: two would alternately store verdicts of different
         # moments.
         links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
         ours = {name: record for name, record in links.items() if record.active_site == self._site}
         self._judged = {name: one for name, one in self._judged.items() if name in ours}
-        await asyncio.gather(*(self._judge(record) for record in ours.values()))
+        before, self._seen = self._seen, {name: (record.epoch, record.phase) for name, record in links.items()}
+        # a link that this agent did not know may not have moved at all
+        moved = {name for name, seen in self._seen.items() if before.get(name, seen) != seen}
+        await asyncio.gather(*(self._judge(record) for name, record in ours.items() if name not in moved))
 
     async def _judge(self, record: LinkRecord) -> None:
         try:

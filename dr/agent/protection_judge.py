@@ -27,7 +27,7 @@ from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.control import site_pb2 as site
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import other_site
 from wire.znodes.documents import MalformedZnode
 
@@ -73,7 +73,7 @@ class ProtectionJudge:
         self._own_address = own_address
         self._clock = clock
         self._judged: dict[str, _Judged] = {}
-        self._seen: dict[str, tuple[int, LinkPhase.ValueType]] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
         """The epoch and the phase of each link at the last look."""
         self._loops = Supervisor()
         self._state_change = state_change_logger()

@@ -225,9 +225,8 @@ class Fetch(FetchReader):
                 topics.setdefault(state.topic, []).append(fetched)
             if fetched.error_code:
                 exchange.count_errors([fetched.error_code])
-                if plan.keeps_unread:
-                    # behind those for which the limit of failures left no place
-                    served.append(state.key)
+                # behind those for which the limit of failures left no place
+                served.append(state.key)
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
         if plan.session is not None:

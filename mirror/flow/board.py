@@ -113,9 +113,12 @@ class FlowBoard:
         return self._shown(self._promoted)
 
     def _shown(self, keys: AbstractSet[TopicPartition]) -> list[tuple[TopicPartition, Row]]:
+        return list(self._each_shown(keys))
+
+    def _each_shown(self, keys: AbstractSet[TopicPartition]) -> Iterator[tuple[TopicPartition, Row]]:
         # a copy, and rows may be gone: the metrics call this in another thread
         rows = ((key, self._rows.get(key)) for key in tuple(keys))
-        return [(key, row) for key, row in rows if row is not None and not row.is_retired]
+        return ((key, row) for key, row in rows if row is not None and not row.is_retired)
 
     def rows_to_turn(self, role: LinkRole) -> list[tuple[TopicPartition, Row]]:
         """The partitions that must learn of this role. A settled one carries on under a fence as
@@ -263,9 +266,12 @@ class FlowBoard:
         that `restless_rows` leaves out are in the state of one of them.
         """
         if self._settled is None or not self.is_settled(self._settled):
-            self._settled = next((key for key, _ in self.rows() if self.is_settled(key)), None)
+            # a resting mirror has none, and is asked every second
+            has_others = len(self._restless) + len(self._promoted) < len(self._rows)
+            settled_keys = (key for key, _ in self.rows() if self.is_settled(key)) if has_others else iter(())
+            self._settled = next(settled_keys, None)
         settled = [] if self._settled is None else [self._rows[self._settled]]
-        return [*settled, *(row for _, row in islice(self.promoted_rows(), 1))]
+        return [*settled, *(row for _, row in islice(self._each_shown(self._promoted), 1))]
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""

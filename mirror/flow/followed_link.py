@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import LinkTurned
 from mirror.flow.core.flow_state import FlowState
+from mirror.flow.rows import Row
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView, LinkWatch
 from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from wire.protocol.ids import TopicPartition
+from wire.rules.links import SyncPolicy, sync_policy
 
-ROWS_A_SLICE: Final = 50
+ROWS_A_SLICE: Final = 100
 SLICE_PAUSE_S: Final = 0.02
 """The pause (s) after ROWS_A_SLICE flows: the mirror takes a third of a core at most."""
 
@@ -52,7 +54,7 @@ class FollowedLink:
         self._on_moved = on_moved
         self._watch = LinkWatch(read, interval_ms=interval_ms, on_link_view=self._apply, on_missing=self._lose)
         self._link = link
-        # The flows that must learn that their site is active.
+        # The flows that have yet to learn of a change of the active site.
         self._left: deque[TopicPartition] = deque()
         self._left_turn = LinkTurned(role=LinkRole.TURNED, reason="")
         self._has_some_left = asyncio.Event()
@@ -73,8 +75,8 @@ class FollowedLink:
         await self._watch.run()
 
     async def turn_slowly(self) -> None:
-        """End the flows of a site that has become active, until cancelled. Nothing waits for that,
-        and the brokers need the CPU for the writers that wait.
+        """End the flows of a site that has become active, and begin those of a site that has become
+        passive, until cancelled. The brokers need the CPU for the writers that have waited.
         """
         while True:
             await self._has_some_left.wait()
@@ -111,15 +113,25 @@ class FollowedLink:
     def _turn(self, role: LinkRole, reason: str) -> None:
         turn = LinkTurned(role=role, reason=reason)
         if role is LinkRole.TURNED:
-            self._left, self._left_turn = deque(key for key, _ in self._board.rows_to_turn(role)), turn
-            self._has_some_left.set()
+            self._turn_later(self._board.rows_to_turn(role), turn)
             return
         with self._board.lines_together():
             # First the role before: a flow compares the histories again if its site was active.
-            while self._left:
+            while self._left and self._left_turn.role is not role:
                 self._submit(self._left.popleft(), self._left_turn)
-            for key, _ in self._board.rows_to_turn(role):
+            is_patient = role is LinkRole.MIRRORING and not self._are_writers_waiting()
+            for key, _ in self._board.restless_rows() if is_patient else self._board.rows_to_turn(role):
                 self._submit(key, turn)
+        if is_patient and not self._left:
+            self._turn_later(self._board.promoted_rows(), turn)
+
+    def _are_writers_waiting(self) -> bool:
+        """True on a sync link: the source acknowledges what the mirror has copied."""
+        return sync_policy(self._link.view.record) is not SyncPolicy.NONE
+
+    def _turn_later(self, rows: Iterable[tuple[TopicPartition, Row]], turn: LinkTurned) -> None:
+        self._left, self._left_turn = deque(key for key, _ in rows), turn
+        self._has_some_left.set()
 
     def _submit(self, key: TopicPartition, turn: LinkTurned) -> None:
         row = self._board.row(key)

@@ -40,7 +40,9 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
 
 
 def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
-    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext)
+    board: Any = SimpleNamespace(
+        rows=list, restless_rows=list, promoted_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext
+    )
 
     async def read() -> LinkView:
         raise AssertionError("nothing is read")

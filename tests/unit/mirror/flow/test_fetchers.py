@@ -193,7 +193,7 @@ async def test_only_partitions_about_which_something_has_changed_are_looked_at(m
 async def test_a_mirror_whose_site_has_become_active_fetches_nothing_before_its_flows_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mirror.flow.followed_link.SLICE_PAUSE_S", 60.0)
+    monkeypatch.setattr("mirror.flow.followed_link.SLICE_PAUSE_S", 0.5)
     monkeypatch.setattr("mirror.flow.followed_link.ROWS_A_SLICE", 1)
     fetched: list[int] = []
     fetch = MemoryFetch.fetch

@@ -80,7 +80,9 @@ async def test_a_pause_under_a_fence_is_short() -> None:
 
 async def test_a_link_that_is_read_with_another_role_or_is_gone_ends_the_pauses() -> None:
     link = KnownLink(view())
-    board: Any = SimpleNamespace(rows=list, restless_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext)
+    board: Any = SimpleNamespace(
+        rows=list, restless_rows=list, promoted_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext
+    )
     found: asyncio.Queue[LinkView | LinkMissing] = asyncio.Queue()
 
     async def read() -> LinkView:

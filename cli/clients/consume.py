@@ -8,13 +8,13 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.clients.consumed_records import Wanted, classic_records, modern_records
+from cli.clients.consumed_records import Found, Wanted, classic_records, modern_records
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, error_console, progress_bar
@@ -164,7 +164,9 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
 
 
 async def _run(
-    wanted: Wanted, show: Callable[[PartitionKey, Record], None], begin: Callable[[AsyncExitStack], Any]
+    wanted: Wanted,
+    show: Callable[[PartitionKey, Record], None],
+    begin: Callable[[AsyncExitStack], Awaitable[Found]],
 ) -> int:
     """Print records until the maximum is reached, no record arrives for the timeout, or a signal
     ends it; returns their number.
@@ -189,10 +191,15 @@ async def _run(
     )
     try:
         async with AsyncExitStack() as stack:
-            found = await stack.enter_async_context(aclosing(await begin(stack)))
+            found = await begin(stack)
+            records = await stack.enter_async_context(aclosing(found.records))
             with progress_bar(wanted.count_max, of_bytes=False) as advance, _until_signal(asyncio.current_task()):
-                async for place, record in found:
-                    show(place, record)
+                async for place, record in records:
+                    try:
+                        show(place, record)
+                    except BaseException:
+                        found.put_back(place, record)
+                        raise
                     advance(1)
                     count += 1
                     if count == wanted.count_max:

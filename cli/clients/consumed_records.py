@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from wire.protocol.ids import PartitionKey
 
 POLL_MS = 500
-Found = AsyncGenerator[tuple["PartitionKey", "Record"], None]
+Records = AsyncGenerator[tuple["PartitionKey", "Record"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Records to print. Each counts as printed when it is taken; `put_back` takes this back for the
+    record that was taken last, so that its offset is not committed.
+    """
+
+    records: Records
+    put_back: Callable[[PartitionKey, Record], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +87,7 @@ async def modern_records(wanted: Wanted, bootstrap_server: str, stack: AsyncExit
         stack.push_async_callback(printed.commit)
     else:
         consumer.subscribe(_pattern(wanted) or wanted.topics)
-    return _records_of_consumer(consumer, printed, wanted)
+    return Found(records=_records_of_consumer(consumer, printed, wanted), put_back=printed.put_back)
 
 
 def _policy(wanted: Wanted) -> ResetPolicy:
@@ -128,7 +138,7 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, S
     return dict.fromkeys(places, start)
 
 
-async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Found:
+async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Records:
     from clients.reader.core.positions import Position
 
     loop = asyncio.get_running_loop()
@@ -185,10 +195,10 @@ async def classic_records(wanted: Wanted, classic: tuple[str, str, str, bool], s
     else:
         subscription, pattern = {expression: 1}, WHITE_LIST if wanted.whitelist is not None else BLACK_LIST
     (stream,) = await consumer.create_streams(subscription, pattern=pattern)
-    return _records_of_stream(stream)
+    return Found(records=_records_of_stream(stream), put_back=lambda _place, _record: stream.put_back())
 
 
-async def _records_of_stream(stream: Stream) -> Found:
+async def _records_of_stream(stream: Stream) -> Records:
     from clients.classic.streams import ConsumerTimeout
 
     try:

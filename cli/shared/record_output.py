@@ -28,6 +28,12 @@ class Printed:
         self._due_s = 0.0
         self.next_positions: dict[PartitionKey, Position] = {}
 
+    def put_back(self, place: PartitionKey, record: Record) -> None:
+        """The record could not be printed: the group continues at it."""
+        from clients.reader.core.positions import Position
+
+        self.next_positions[place] = Position(record.offset)
+
     def commit_if_due(self) -> None:
         """Commit in the background when the interval has passed."""
         now_s = asyncio.get_running_loop().time()

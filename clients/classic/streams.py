@@ -41,6 +41,8 @@ class Stream:
         self._timeout_ms = timeout_ms
         self._reader = reader
         self._failure: Exception | None = None
+        self._returned: tuple[Chunk, Position] | None = None
+        """The chunk and position of the record that was returned last."""
 
     @property
     def queued_chunks(self) -> int:
@@ -97,11 +99,19 @@ class Stream:
                     at = Position(record.offset + 1)
                     if not self._consume(chunk, at):
                         break
+                    self._returned = chunk, Position(record.offset)
                     yield chunk.place, record
             except InvalidBatch:
                 self._stay_at(chunk, at)
                 raise
             self._consume(chunk, chunk.next)
+
+    def put_back(self) -> None:
+        """The record that `records` returned last counts as not consumed: for an application that
+        failed to process it, and ends.
+        """
+        if self._returned is not None:
+            self._consume(*self._returned)
 
     def _stay_at(self, chunk: Chunk, position: Position) -> None:
         """Drop the queued chunks after the position, and fetch them again."""

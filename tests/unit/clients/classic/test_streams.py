@@ -85,6 +85,18 @@ async def test_nothing_behind_a_damaged_batch_is_passed_over() -> None:
     assert reader.consumed() == 4
 
 
+async def test_a_record_that_is_put_back_counts_as_not_consumed() -> None:
+    reader = HandReader()
+    stream = stream_of(reader)
+    await stream.put(reader.chunk(0, 4))
+    async for _, record in stream.records():
+        if record.offset == 2:
+            break
+    assert reader.consumed() == 3
+    stream.put_back()
+    assert reader.consumed() == 2
+
+
 async def test_a_halted_partition_is_checked_again_after_its_problem_was_reported() -> None:
     reader = HandReader()
     stream = stream_of(reader)

@@ -5,9 +5,10 @@ addresses.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationError
 
 from cli.embedding.layout_plan import Wishes, plan, ports_needed
 from cli.embedding.site_layout import (
@@ -20,6 +21,26 @@ from runtime.disk import RealDisk, write_file
 from runtime.process import OperationalFailure
 
 PORTS_FILE = "ports.json"
+_REMOVE = "remove the file to have other ports chosen"
+
+
+class PortFile(BaseModel):
+    """The content of the file: the shape of the sites, and the ports in the order of `plan`."""
+
+    sites: tuple[str, ...]
+    brokers: int
+    # missing in a directory of a release that knew no other value
+    is_secure: bool = False
+    ports: list[Annotated[int, Field(ge=1, le=65535)]]
+
+    def describe(self) -> str:
+        """The shape, for an error message."""
+        security = " --secure" if self.is_secure else ""
+        return f"sites {','.join(self.sites)} with {self.brokers} brokers each{security}"
+
+    def has_shape_of(self, other: PortFile) -> bool:
+        """True if the ports serve the same sites."""
+        return (self.sites, self.brokers, self.is_secure) == (other.sites, other.brokers, other.is_secure)
 
 
 def layout_in_directory(wishes: Wishes) -> Layout:
@@ -27,33 +48,32 @@ def layout_in_directory(wishes: Wishes) -> Layout:
     ones.
     """
     file = wishes.directory / PORTS_FILE
-    shape = {"sites": list(wishes.sites), "brokers": wishes.brokers, "is_secure": wishes.is_secure}
+    wanted = PortFile(sites=wishes.sites, brokers=wishes.brokers, is_secure=wishes.is_secure, ports=[])
     try:
         if not file.exists():
             wishes.directory.mkdir(parents=True, exist_ok=True)
-            replace_file(file, json.dumps({**shape, "ports": free_ports(ports_needed(wishes))}))
-        stored = json.loads(file.read_text(encoding="utf-8"))
+            wanted.ports = free_ports(ports_needed(wishes))
+            replace_file(file, wanted.model_dump_json())
+        stored = PortFile.model_validate(json.loads(file.read_bytes()))
     except OSError as error:
         raise OperationalFailure(
             f"--dir {wishes.directory} cannot be used ({error.strerror}): accepted is a directory that can be written"
         ) from error
-    except ValueError as error:
-        raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start again") from error
-    stored.setdefault("is_secure", False)  # a directory of a release that knew no other
-    if {key: stored.get(key) for key in shape} != shape:
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "content"
+        raise OperationalFailure(f"{file}: {field}: {first['msg']}; {_REMOVE}") from error
+    except (ValueError, RecursionError) as error:
+        raise OperationalFailure(f"{file} is not JSON: {error}; {_REMOVE}") from error
+    if not stored.has_shape_of(wanted):
         raise OperationalFailure(
-            f"{wishes.directory} holds {_described(stored)}, not {_described(shape)}; give the same or another --dir"
+            f"{wishes.directory} holds {stored.describe()}, not {wanted.describe()}; give the same or another --dir"
         )
-    missing = ports_needed(wishes) - len(stored["ports"])
+    missing = ports_needed(wishes) - len(stored.ports)
     if missing > 0:  # the directory is of a release with fewer parts
-        stored["ports"] += free_ports(missing)
-        replace_file(file, json.dumps(stored))
-    return plan(wishes, stored["ports"])
-
-
-def _described(shape: Mapping[str, Any]) -> str:
-    security = " --secure" if shape.get("is_secure") else ""
-    return f"sites {','.join(shape.get('sites', []))} with {shape.get('brokers')} brokers each{security}"
+        stored.ports += free_ports(missing)
+        replace_file(file, stored.model_dump_json())
+    return plan(wishes, stored.ports)
 
 
 def replace_file(file: Path, text: str) -> None:

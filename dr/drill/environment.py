@@ -223,7 +223,7 @@ def parse_environment(text: str, *, where: str) -> Environment:
         return Environment.model_validate(json.loads(text))
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"]) or "content"
         raise OperationalFailure(f"environment {where}: {field}: {first['msg']}") from error
     except ValueError as error:
         raise OperationalFailure(f"environment {where} is not JSON: {error}") from error

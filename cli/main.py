@@ -12,8 +12,11 @@ from typing import Annotated, Final
 import typer
 
 from cli.shared.command_config import add_command_config, with_command_config
+from cli.shared.failures import end_by_sigterm_as_by_ctrl_c, print_error
+from cli.shared.standard_streams import OutputFailed, prepare_standard_streams
 from runtime.garbage import expect_no_garbage
 from runtime.logs import configure
+from runtime.process import ExitCode
 
 HELP = (
     "Geo-replication and disaster recovery for the Kafka protocol.\n\n"
@@ -59,8 +62,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "credentials": ("cli.administration.credentials", "app"),
 }
 """Module and name of each command, in the order of the help: a function, or the app of a group."""
-WITHOUT_COMMAND_CONFIG: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge"})
-"""Commands without `--command-config`: they have their own configuration, or connect to no site."""
+DAEMONS: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge"})
+"""Commands that run until a signal ends them: `run_daemon` handles it. They have no
+`--command-config`, because they have their own configuration, or connect to no site.
+"""
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -95,7 +100,7 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
     for name in names:
         module, attribute = COMMANDS[name]
         command = getattr(importlib.import_module(module), attribute)
-        takes_config = name not in WITHOUT_COMMAND_CONFIG
+        takes_config = name not in DAEMONS
         if isinstance(command, typer.Typer):
             if takes_config:
                 add_command_config(command)
@@ -108,10 +113,17 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
 def main() -> None:
     """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
     expect_no_garbage()
+    prepare_standard_streams()
     # standard output is for the result alone; a daemon configures its log again
     configure("antipode", level="WARNING")
     first = sys.argv[1:2]
-    assemble(first if first and first[0] in COMMANDS else COMMANDS)()
+    if not DAEMONS.intersection(first):
+        end_by_sigterm_as_by_ctrl_c()
+    try:
+        assemble(first if first and first[0] in COMMANDS else COMMANDS)()
+    except OutputFailed as failure:
+        print_error(str(failure))
+        sys.exit(ExitCode.FAILED)
 
 
 if __name__ == "__main__":

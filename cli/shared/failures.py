@@ -4,9 +4,11 @@ exit code. rich is imported only for such a line, so that daemons start without 
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import typer
 
@@ -33,6 +35,22 @@ def failures_as_messages() -> Iterator[None]:
         # not by rich: the interrupt may have ended its first import of a module in the middle
         sys.stderr.write("interrupted\n")
         raise typer.Exit(ExitCode.FAILED) from interrupt
+
+
+def end_by_sigterm_as_by_ctrl_c() -> None:
+    """SIGTERM interrupts the command as Ctrl-C does, so that the command reports what it has done
+    and puts right what it has begun.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    # a shell has its background jobs ignore SIGINT
+    if not callable(on_ctrl_c):
+        raise KeyboardInterrupt
+    on_ctrl_c(signal.SIGINT, frame)
 
 
 def missing_topic(*topics: str) -> OperationalFailure:

@@ -9,12 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.main import WITHOUT_COMMAND_CONFIG
+from cli.main import DAEMONS
 from runtime import compiled
 from tests.support.embedded.commands import app
 from wire.client.connection import installed_version
 
-DAEMONS = ("bridge", "broker", "controller", "mirror")
+SILENT = ("bridge", "broker", "controller", "mirror")
 """Speak through their logs and metrics."""
 SHOWN_LIVE = ("demo",)
 
@@ -34,11 +34,11 @@ COMMANDS = dict(_commands(typer.main.get_command(app)))
 def test_a_command_has_an_example_and_speaks_json(name: str) -> None:
     command = COMMANDS[name]
     assert f"Example: antipode {name}" in command.help
-    if name not in (*DAEMONS, *SHOWN_LIVE):
+    if name not in (*SILENT, *SHOWN_LIVE):
         assert "--output" in [option for parameter in command.params for option in parameter.opts]
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT_COMMAND_CONFIG))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - DAEMONS))
 def test_a_command_takes_the_credentials_of_a_file(name: str) -> None:
     assert "--command-config" in [option for parameter in COMMANDS[name].params for option in parameter.opts]
 

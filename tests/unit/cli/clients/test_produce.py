@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -17,7 +20,8 @@ from cli.clients.input_lines import lines_of
 from cli.clients.produce import Run, _partitioner, produce
 from clients.producer.producer_options import ProducerOptions, ProducerRecord
 from runtime.process import ExitCode, OperationalFailure
-from tests.support.clients.scripted_cluster import METADATA, ScriptedCluster
+from tests.support.clients.scripted_cluster import METADATA, PRODUCE, ScriptedCluster
+from tests.support.eventually import eventually
 
 
 @pytest.mark.parametrize(("is_spread_by_keys", "is_told"), [(True, True), (False, False)])
@@ -63,6 +67,27 @@ def test_an_interrupted_command_does_not_wait_for_another_line(monkeypatch: pyte
         command.start()
         command.join(10)
         assert not command.is_alive()
+
+
+@pytest.mark.parametrize("ignored", [[], [signal.SIGINT]])
+async def test_a_run_that_sigterm_ends_reports_each_line(ignored: list[signal.Signals]) -> None:
+    """A shell has its background jobs ignore SIGINT."""
+    program = f"import signal; [signal.signal(number, signal.SIG_IGN) for number in {[*map(int, ignored)]}]; "
+    program += "from cli.main import main; main()"
+    async with ScriptedCluster() as cluster:
+        cluster.going.clear()
+        arguments = ["produce", "t", "--bootstrap-server", cluster.bootstrap, "--output", "json"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        await eventually(lambda: cluster.count(PRODUCE) > 0, within_ms=60_000)
+        process.send_signal(signal.SIGTERM)
+        output, _ = await process.communicate()
+    document = json.loads(output)
+    assert (document["is_complete"], document["lines_read"], document["unacknowledged"]) == (False, 2, 2)
+    assert process.returncode == ExitCode.FAILED
 
 
 async def test_a_dry_run_creates_no_topic(tmp_path: Path) -> None:

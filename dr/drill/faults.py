@@ -187,10 +187,10 @@ class ProcessFaults:
 
     def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
         """Send SIGKILL to all processes at once, then wait until they have ended. Raises
-        OperationalFailure for those that still run.
+        OperationalFailure for those that still run, and when none ran before.
         """
-        for process in processes:
-            self._send(process, signal.SIGKILL, [] if may_stay_down else self.ended)
+        noted = [] if may_stay_down else self.ended
+        _check_any_ran(processes, [self._send(process, signal.SIGKILL, noted) for process in processes])
         # The waits come after all signals, so that the processes die together, as at a lost site.
         alive = [
             process.name
@@ -202,31 +202,35 @@ class ProcessFaults:
 
     def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
         """Send SIGTERM in the reverse order of starting. Returns the names of processes that had to
-        be killed.
+        be killed. OperationalFailure when none ran.
         """
         late = []
+        ran = False
         # A process stops before the processes that it depends on, because it needs them for a clean
         # stop.
         for process in reversed(processes):
             if self.environment.child(process).pid() is None:
                 continue
+            ran = True
             if not may_stay_down:
                 self.ended.append(process)
             if not self.environment.child(process).stop(timeout_ms=timeout_ms):
                 late.append(process.name)
+        _check_any_ran(processes, [ran])
         return late
 
     def stop(self, processes: Sequence[EnvironmentProcess]) -> None:
-        """SIGSTOP."""
-        for process in processes:
-            self._send(process, signal.SIGSTOP, self.stopped)
+        """SIGSTOP. OperationalFailure when none runs."""
+        _check_any_ran(processes, [self._send(process, signal.SIGSTOP, self.stopped) for process in processes])
 
-    def _send(self, process: EnvironmentProcess, number: signal.Signals, noted: list[EnvironmentProcess]) -> None:
-        """Send a signal; `noted` gains the process if it runs."""
+    def _send(self, process: EnvironmentProcess, number: signal.Signals, noted: list[EnvironmentProcess]) -> bool:
+        """Send a signal; `noted` gains the process if it runs. False if it does not run."""
         # Noted before the signal: a host that gives no answer may have delivered it all the same.
         noted.append(process)
-        if not self.environment.child(process).send(number):
+        has_run = self.environment.child(process).send(number)
+        if not has_run:
             noted.remove(process)
+        return has_run
 
     def resume(self, processes: Sequence[EnvironmentProcess]) -> None:
         """SIGCONT."""
@@ -237,16 +241,19 @@ class ProcessFaults:
 
     def fill_disk(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool = False) -> None:
         """Keep processes from writing to files, as on a full disk. Such a process may end; the end
-        of the drill starts it again.
+        of the drill starts it again. OperationalFailure when none runs.
         """
+        ran = []
         for process in processes:
             # Noted before the change, as in `_send`.
             noted = [self.full] if may_stay_down else [self.full, self.ended]
             for each in noted:
                 each.append(process)
-            if not self.environment.child(process).limit_files(is_full=True):
+            ran.append(self.environment.child(process).limit_files(is_full=True))
+            if not ran[-1]:
                 for each in noted:
                     each.remove(process)
+        _check_any_ran(processes, ran)
 
     def free_disk(self, processes: Sequence[EnvironmentProcess]) -> None:
         """Let processes write again."""
@@ -290,6 +297,15 @@ class ProcessFaults:
                 except (OperationalFailure, OSError) as error:
                     problems.append(f"{process.name}: {error}")
         return problems
+
+
+def _check_any_ran(processes: Sequence[EnvironmentProcess], ran: Sequence[bool]) -> None:
+    """OperationalFailure when no process ran: a fault without effect would make a drill pass that
+    has tested nothing. Some processes of a site may have ended by an earlier step.
+    """
+    if not any(ran):
+        names = ", ".join(process.name for process in processes)
+        raise OperationalFailure(f"{names}: not running, so the step has no effect")
 
 
 @dataclass(slots=True)

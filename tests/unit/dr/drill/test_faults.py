@@ -19,6 +19,7 @@ import pytest
 from dr.drill.environment import Environment, EnvironmentProcess
 from dr.drill.faults import NetworkFaults, ProcessFaults, Toxic
 from dr.drill.remote_hosts import RemoteChild
+from runtime.children import Child
 from runtime.process import OperationalFailure
 
 NO_ANSWER_FOR_S = 5.0
@@ -154,3 +155,32 @@ def test_a_process_whose_host_gave_no_answer_to_the_signal_is_restored(
         begin[fault]()
     assert faults.restore(starts_ended=True) == []
     assert (started, sent[1:]) == (([], [signal.SIGCONT]) if fault == "stop" else (["broker-1"], []))
+
+
+@pytest.mark.parametrize("fault", ["kill", "terminate", "stop", "fill_disk"])
+def test_a_fault_that_meets_no_running_process_fails(tmp_path: Path, fault: str) -> None:
+    process = EnvironmentProcess(name="broker-1", dir=tmp_path, log=tmp_path / "log", command=("broker",))
+    faults = ProcessFaults(Environment.model_validate({"sites": {}}))
+    begin: dict[str, Callable[[], object]] = {
+        "kill": lambda: faults.kill([process], may_stay_down=False),
+        "terminate": lambda: faults.terminate([process], timeout_ms=1, may_stay_down=False),
+        "stop": lambda: faults.stop([process]),
+        "fill_disk": lambda: faults.fill_disk([process]),
+    }
+    with pytest.raises(OperationalFailure, match="broker-1: not running"):
+        begin[fault]()
+    assert not faults.ended
+    assert not faults.stopped
+    assert not faults.full
+
+
+def test_a_site_of_which_a_process_has_ended_before_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Child, "send", lambda child, _: child.name == "broker-1")
+    monkeypatch.setattr(Child, "pid", lambda _: None)
+    processes = [
+        EnvironmentProcess(name=name, dir=tmp_path, log=tmp_path / "log", command=("run",))
+        for name in ("zookeeper-a", "broker-1")
+    ]
+    faults = ProcessFaults(Environment.model_validate({"sites": {}}))
+    faults.kill(processes, may_stay_down=False)
+    assert [process.name for process in faults.ended] == ["broker-1"]

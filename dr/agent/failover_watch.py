@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates, failover_times_ms
-from dr.agent.core.interrupted_runs import InterruptedRuns
+from dr.agent.core.interrupted_runs import RUNS_MAX, InterruptedRuns
 from dr.agent.core.silences import Silences
 from dr.agent.core.watched_link import SETTLE_MS, FailoverCounts, WatchedLink, look_pause_ms
 from dr.agent.links_store import LinksStore
@@ -48,9 +48,8 @@ ASK_OF_COPY_MS: Final = 2_000
 FIRST_COPY: Final = "the first copy is not known to be complete yet"
 AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
-RUNS_MAX: Final = 10
 FINISH_PAUSE_S: Final = 2.0
-"""Runs that finish a raised epoch, and the pause (s) between them."""
+"""The pause (s) between runs that finish a raised epoch."""
 
 
 class FailoverWatch:

@@ -53,7 +53,7 @@ class LossState(enum.Enum):
     """Silent by every view, but for less than a lease."""
     LOST = "lost"
     UNKNOWN = "unknown"
-    """The arbiter does not answer, or is at another epoch."""
+    """The arbiter does not answer, is at a later epoch, or names another active site."""
 
 
 class Views(Struct, frozen=True, kw_only=True):
@@ -103,8 +103,10 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
     if views.arbiter_problem:
         return Loss(state=LossState.UNKNOWN, reason=views.arbiter_problem)
     held = views.arbiter
-    # a record of another epoch says nothing about who is present in this one
-    if held is None or (held.epoch, held.active_site) != (record.epoch, active):
+    # A later epoch, or another active site, says nothing about the site that is active here. An
+    # earlier one with the same site is behind: writes were given back, and the site was lost before
+    # it received that record.
+    if held is None or held.epoch > record.epoch or held.active_site != active:
         at = "knows nothing of the link" if held is None else f"is at epoch {held.epoch} with {held.active_site} active"
         return Loss(state=LossState.UNKNOWN, reason=f"the arbiter {at}; here it is epoch {record.epoch} with {active}")
     if views.present_brokers:

@@ -94,6 +94,19 @@ def test_g_a_nothing_is_known_without_the_arbiter(view: dict[str, Any], reason: 
         assert (loss.state, loss.reason) == (LossState.UNKNOWN, reason)
 
 
+def test_a_site_that_is_lost_before_it_receives_that_writes_were_given_back_is_lost() -> None:
+    """The record is stored at the standby first, and the active site is the one that stores it at
+    the arbiter.
+    """
+    watch = LossWatch()
+    behind = replace(NOTHING_SEEN, arbiter=ArbiterRecord(link="a-b", epoch=2, active_site="a"))
+    assert watch.observe(RECORD, behind, now_ms=0).state is LossState.SILENT
+    assert watch.observe(RECORD, behind, now_ms=LEASE_MS).state is LossState.LOST
+    assert watch.observe(RECORD, replace(behind, present_brokers=1), now_ms=LEASE_MS).state is LossState.ANSWERS
+    moved = replace(NOTHING_SEEN, arbiter=ArbiterRecord(link="a-b", epoch=2, active_site="b"))
+    assert watch.observe(RECORD, moved, now_ms=LEASE_MS).state is LossState.UNKNOWN
+
+
 def test_g_b_a_site_is_lost_after_a_whole_lease_without_a_break() -> None:
     watch = LossWatch()
     assert watch.observe(RECORD, NOTHING_SEEN, now_ms=0).state is LossState.SILENT

@@ -303,6 +303,14 @@ class ConsumerInstance:
         # a rebalance may have revoked partitions whose records wait here
         self._pending = deque(message for message in self._pending if _place(message) in held)
         gathered: list[Message] = []
+        try:
+            self._gather(gathered, limits)
+        except BaseException:
+            self.keep(gathered)
+            raise
+        return gathered
+
+    def _gather(self, gathered: list[Message], limits: ReadLimits) -> None:
         size_bytes = 0
         deadline = time.monotonic() + limits.timeout_ms / 1000
         if not self._pending:
@@ -311,28 +319,34 @@ class ConsumerInstance:
             while self._pending:
                 more = _size(self._pending[0])
                 if gathered and size_bytes + more > limits.bytes_max:
-                    return gathered
+                    return
                 gathered.append(self._pending.popleft())
                 size_bytes += more
             left_s = deadline - time.monotonic()
             has_enough = size_bytes >= limits.bytes_max or 0 < limits.bytes_min <= size_bytes
             if has_enough or left_s <= 0 or self._read_must_end.is_set():
-                return gathered
+                return
             self._poll(min(SLICE_S, left_s))
             self._resume()
 
     def _poll(self, timeout_s: float) -> None:
-        """Wait for one message, then take all that are available."""
+        """Wait for one message, then take all that are available. Raises KafkaException when all
+        are taken.
+        """
         first = self.consumer.poll(timeout_s)
         self._polled_at_s = time.monotonic()
         if first is None:
             return
+        failure: KafkaError | None = None
         for message in (first, *self.consumer.consume(MESSAGES_PER_TURN, 0)):
             error = message.error()
             if error is None:
                 self._pending.append(message)
             elif error.code() not in _HARMLESS:
-                raise KafkaException(error)
+                failure = failure or error
+        # only now: librdkafka does not return the messages again that follow the error
+        if failure is not None:
+            raise KafkaException(failure)
 
     def _seek(self, offsets: Sequence[tuple[Place, int]]) -> None:
         """Seek. Offsets are resolved first, so that a later commit uses the position of the

@@ -23,6 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from bridge.access.logins import CERTIFICATE
 from bridge.access.tls_connections import EncryptedListeners
 from bridge.config import BridgeSettings
+from bridge.core.documents import write
+from bridge.core.refusals import ErrorBody
 from bridge.metrics import BridgeMetrics
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
@@ -34,9 +36,10 @@ HEAD_BYTES_MAX = 64 * 1024
 SWEEPS_PER_TIMEOUT = 10
 SWEEP_PAUSE_S_MAX = 1.0
 BACKLOG = 1024
+_FULL_BODY = write(ErrorBody(503, "The bridge has as many connections as it may; try again."))
 _FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 60\r\nconnection: close\r\n\r\n"
-    b'{"error_code":503,"message":"The bridge has no connections."}'[:60]
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
 )
 
 log = get_logger(__name__)

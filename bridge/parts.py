@@ -79,7 +79,8 @@ def check_v2(request: Request) -> None:
 def number_in_path(request: Request, name: str) -> int:
     """A number of the path. Raises Refused if it is not a number, or has more than 32 bits."""
     text = request.path_params[name]
-    if not text.isascii() or not text.isdecimal() or int(text) >= 2**31:
+    # the length first: Python refuses to read a number of thousands of digits
+    if not text.isascii() or not text.isdecimal() or len(text.lstrip("0")) > 10 or int(text) >= 2**31:
         raise bad_request(f"{name} {text!r} is not a number")
     return int(text)
 

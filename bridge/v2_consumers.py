@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from bridge.consumer_instance import ConsumerInstance, ReadLimits
 from bridge.consumers import InstanceKey
-from bridge.core.documents import DocumentT, UnusableDocument, embedded_json, read, write
+from bridge.core.documents import DocumentT, UnusableDocument, embedded_json, read_texts, write
 from bridge.core.instance_settings import InstanceRequest, instance_settings
 from bridge.core.media_types import EmbeddedFormat, negotiate_records
 from bridge.core.refusals import kafka_failed, unprocessable
@@ -201,12 +201,12 @@ class V2Consumers:
     async def _document(self, request: Request, kind: type[DocumentT]) -> DocumentT:
         """The body."""
         async with self._parts.bodies.whole(request) as body:
-            return read(body, kind)
+            return read_texts(body, kind)
 
     async def _optional(self, request: Request, kind: type[DocumentT]) -> DocumentT | None:
         """The body; None if it is empty."""
         async with self._parts.bodies.whole(request) as body:
-            return read(body, kind) if body.strip() else None
+            return read_texts(body, kind) if body.strip() else None
 
     def _limits(self, request: Request, instance: ConsumerInstance) -> ReadLimits:
         timeout_ms = number_in_query(request, "timeout")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bridge.admin import KnownPartition, KnownTopic
-from bridge.core.documents import DocumentT, read, write
+from bridge.core.documents import DocumentT, read_texts, write
 from bridge.core.media_types import JSON, check_v3_content, negotiate
 from bridge.core.refusals import bad_request, resource_not_found
 from bridge.core.v3_resources import Document, Resources
@@ -100,7 +100,7 @@ async def document_v3(parts: Parts, request: Request, kind: type[DocumentT]) -> 
     """The body of a request."""
     check_v3_content(request.headers.get("content-type"))
     async with parts.bodies.whole(request) as body:
-        return read(body, kind)
+        return read_texts(body, kind)
 
 
 class V3Cluster:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from starlette.requests import Request
 
-from bridge.core.documents import UnusableDocument, embedded_json, read, write
+from bridge.core.documents import UnusableDocument, embedded_json, read, read_texts, write
 from bridge.core.instance_settings import InstanceRequest, instance_settings
 from bridge.core.media_types import (
     GENERAL,
@@ -27,9 +28,11 @@ from bridge.core.media_types import (
 )
 from bridge.core.rates import Rate
 from bridge.core.refusals import Refused
-from bridge.core.v2_documents import Produced, ProducedRecord, read_records
+from bridge.core.v2_documents import PlaceOffsets, Places, Produced, ProducedRecord, Subscription, read_records
 from bridge.core.v3_records import data_bytes, read_record, timestamp_ms, timestamp_text
 from bridge.core.v3_resources import Lag, Resources
+from bridge.parts import number_in_path
+from bridge.v3_cluster import ConfigChanges, TopicRequest
 
 MAKE = Resources(address="http://h", cluster_id="c", quoted=lambda text: text)
 
@@ -214,3 +217,26 @@ def test_a_rate_is_overdrawn_once_and_earned_back() -> None:
 
 def test_raw_null_is_a_tombstone() -> None:
     assert embedded_json(None) == Raw(b"null")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Subscription, b'{"topics":["orders\\u0000more"]}'),
+        (Subscription, b'{"topic_pattern":"orders\\u0000more"}'),
+        (Places, b'{"partitions":[{"topic":"orders\\u0000more","partition":0}]}'),
+        (PlaceOffsets, b'{"offsets":[{"topic":"orders","partition":0,"offset":1,"metadata":"a\\u0000b"}]}'),
+        (TopicRequest, b'{"topic_name":"orders\\u0000more"}'),
+        (ConfigChanges, b'{"data":[{"name":"cleanup.policy","value":"compact\\u0000more"}]}'),
+    ],
+)
+def test_a_text_that_librdkafka_would_shorten_is_refused(kind: type[Any], body: bytes) -> None:
+    with pytest.raises(Refused, match=r"U\+0000"):
+        read_texts(body, kind)
+    read_texts(body.replace(b"\\u0000", b""), kind)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "4294967296", "-1", "x", "\u0664"])
+def test_a_number_in_a_path_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="is not a number"):
+        number_in_path(Request({"type": "http", "path_params": {"partition": text}}), "partition")

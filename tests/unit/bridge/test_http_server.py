@@ -5,6 +5,7 @@ without a body.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import uvicorn
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from bridge.http_server import HEAD_BYTES_MAX, BoundedProtocol
+from bridge.http_server import _FULL, HEAD_BYTES_MAX, BoundedProtocol
 from bridge.metrics import BridgeMetrics
 
 HEAD = b"POST /topics/t HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -81,3 +82,9 @@ async def test_a_body_may_be_larger_than_a_head() -> None:
         protocol.data_received(b"400\r\n" + bytes(1024) + b"\r\n")
     protocol.data_received(b"0\r\na: b\r\n\r\n")
     assert not transport.is_aborted
+
+
+async def test_a_connection_beyond_the_bound_gets_a_whole_document() -> None:
+    head, _, body = _FULL.partition(b"\r\n\r\n")
+    assert b"content-length: %d\r\n" % len(body) in head
+    assert json.loads(body)["error_code"] == 503

@@ -12,16 +12,10 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from controller.core.entity_commands import EntityConfigCommand
+from controller.core.link_claims import LinkClaim
 from controller.core.state.site_values import Broker, Leadership, Topic
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
-
-
-class LinkClaim(Struct, frozen=True, kw_only=True):
-    """A mirror's claim to act for a link at an epoch; an empty name claims nothing."""
-
-    link: str = ""
-    epoch: int = 0
 
 
 class TopicRequest(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Commands about quotas, credentials, ACLs, delegation tokens and configs of groups. Each comes
-from a broker's request, or reports the content of ZooKeeper.
+from a broker's request, or reports the content of ZooKeeper. `claim`: the mirror in whose name the
+broker requests the change.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from controller.core.link_claims import LinkClaim
 from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
 from wire.rules.delegation_tokens import DelegationToken
@@ -26,6 +28,7 @@ class AlterClientQuotas(Struct, frozen=True, kw_only=True):
 
     changes: tuple[QuotaChange, ...]
     is_validate_only: bool = False
+    claim: LinkClaim = LinkClaim()
 
 
 class ClientQuotasRead(Struct, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class AlterScramUsers(Struct, frozen=True, kw_only=True):
     """Change SCRAM credentials; a refused user does not affect the others."""
 
     changes: tuple[ScramUserChange, ...]
+    claim: LinkClaim = LinkClaim()
 
 
 class ScramUsersRead(Struct, frozen=True, kw_only=True):
@@ -59,6 +63,7 @@ class AlterAcls(Struct, frozen=True, kw_only=True):
 
     creations: tuple[Acl, ...] = ()
     removals: tuple[AclFilter, ...] = ()
+    claim: LinkClaim = LinkClaim()
 
 
 class AclsRead(Struct, frozen=True, kw_only=True):
@@ -79,6 +84,7 @@ class AlterDelegationTokens(Struct, frozen=True, kw_only=True):
     """Change delegation tokens; a refused token does not affect the others."""
 
     changes: tuple[DelegationTokenChange, ...]
+    claim: LinkClaim = LinkClaim()
 
 
 class DelegationTokensRead(Struct, frozen=True, kw_only=True):
@@ -108,6 +114,7 @@ class AlterGroupConfigs(Struct, frozen=True, kw_only=True):
     """Change configs of groups; the broker that asks has checked the values."""
 
     changes: tuple[GroupConfigChange, ...]
+    claim: LinkClaim = LinkClaim()
 
 
 class GroupConfigsRead(Struct, frozen=True, kw_only=True):

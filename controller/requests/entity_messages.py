@@ -16,10 +16,24 @@ from controller.core.entity_commands import (
     QuotaChange,
     ScramUserChange,
 )
+from controller.core.link_claims import LinkClaim
 from wire.control import controller_pb2 as pb
 from wire.rules.client_quotas import entity_from_message
 from wire.znodes.acl_znodes import acls_message, creation_from_message, filter_from_message
 from wire.znodes.token_znodes import token_from_message
+
+_Claimed = (
+    pb.AlterClientQuotasRequest
+    | pb.AlterScramUsersRequest
+    | pb.AlterDelegationTokensRequest
+    | pb.AlterAclsRequest
+    | pb.AlterGroupConfigsRequest
+)
+
+
+def _claim(request: _Claimed) -> LinkClaim:
+    """The mirror in whose name the broker requests the change."""
+    return LinkClaim(link=request.link, epoch=request.link_epoch)
 
 
 def quota_changes(request: pb.AlterClientQuotasRequest) -> AlterClientQuotas:
@@ -32,6 +46,7 @@ def quota_changes(request: pb.AlterClientQuotasRequest) -> AlterClientQuotas:
             for change in request.changes
         ),
         is_validate_only=request.is_validate_only,
+        claim=_claim(request),
     )
 
 
@@ -41,7 +56,8 @@ def scram_changes(request: pb.AlterScramUsersRequest) -> AlterScramUsers:
         changes=tuple(
             ScramUserChange(name=change.name, set_credentials=dict(change.set), remove=tuple(change.remove))
             for change in request.changes
-        )
+        ),
+        claim=_claim(request),
     )
 
 
@@ -53,7 +69,8 @@ def token_changes(request: pb.AlterDelegationTokensRequest) -> AlterDelegationTo
                 token_id=change.token.token_id, token=token_from_message(change.token), is_new=change.is_new
             )
             for change in request.tokens
-        )
+        ),
+        claim=_claim(request),
     )
 
 
@@ -62,6 +79,7 @@ def acl_changes(request: pb.AlterAclsRequest) -> AlterAcls:
     return AlterAcls(
         creations=tuple(map(creation_from_message, request.creations)),
         removals=tuple(map(filter_from_message, request.removals)),
+        claim=_claim(request),
     )
 
 
@@ -76,7 +94,8 @@ def group_config_changes(request: pb.AlterGroupConfigsRequest) -> AlterGroupConf
                 replaces_all=change.replaces_all,
             )
             for change in request.changes
-        )
+        ),
+        claim=_claim(request),
     )
 
 

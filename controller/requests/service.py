@@ -19,6 +19,7 @@ from controller.brokers.images import broker_info
 from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
 from controller.core import commands as ask
 from controller.core.decisions import Decision
+from controller.core.link_claims import LinkClaim
 from controller.core.producer_ids import ProducerIdsExhausted
 from controller.event_loop import ActiveController
 from controller.requests.entity_messages import (
@@ -162,7 +163,7 @@ class Controller(ControllerServicer):
         command = ask.DeleteTopics(
             names=tuple(request.names),
             topic_ids=tuple(request.topic_ids),
-            claim=ask.LinkClaim(link=request.link, epoch=request.link_epoch),
+            claim=LinkClaim(link=request.link, epoch=request.link_epoch),
         )
         reply = (await self._submit(active, command, context, timeout_ms=request.timeout_ms)).reply
         accepted = {outcome.topic.topic_id for outcome in reply if outcome.topic is not None}

@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from controller.brokers.images import partition_state
 from controller.core import commands as ask
 from controller.core.decisions import Decision, PartitionOutcome, TopicOutcome
+from controller.core.link_claims import LinkClaim
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Topic
 from controller.event_loop import ActiveController
@@ -84,7 +85,7 @@ def topic_request(topic: pb.NewTopic) -> ask.TopicRequest:
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
         assignments=tuple((item.partition, tuple(item.replicas)) for item in topic.assignments),
-        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
+        claim=LinkClaim(link=topic.link, epoch=topic.link_epoch),
         # Drawn here, because the core that places replicas uses no chance.
         start_shift=drawn_below(1 << 16),
     )
@@ -97,7 +98,7 @@ def growth_request(topic: pb.NewPartitions) -> ask.GrowthRequest:
         name=topic.name,
         total_count=topic.total_count,
         assignments=tuple(tuple(item.replicas) for item in ordered),
-        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
+        claim=LinkClaim(link=topic.link, epoch=topic.link_epoch),
         start_shift=drawn_below(1 << 16),
     )
 
@@ -113,7 +114,7 @@ def config_change(change: pb.TopicConfigChange) -> ask.ConfigChange:
             for one in change.lists
         ),
         replaces_all=change.replaces_all,
-        claim=ask.LinkClaim(link=change.link, epoch=change.link_epoch),
+        claim=LinkClaim(link=change.link, epoch=change.link_epoch),
     )
 
 

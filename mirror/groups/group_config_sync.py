@@ -4,7 +4,8 @@ apply after a failover.
 Only configs of groups that the link carries are changed; if groups may work at the target (all
 links except routed ones), configs that were set there stay. A config that the target refuses,
 because its own bounds are narrower, is logged once and tried again when the source's value changes.
-After a change of the link's direction nothing is written.
+After a change of the link's direction nothing is written: the target's controller refuses what a
+round of the earlier epoch writes.
 
 Each round leaves the digest of the configs that it has read at the source and carried. The mirror
 reports it, and a planned move compares it with the fenced source's
@@ -22,6 +23,7 @@ from mirror.groups.rounds import RoundProblem, repeat
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.group_ports import ConfigRefused, GroupConfigPort
 from mirror.link.known_link import KnownLink
+from mirror.link.link_watch import LinkView
 from mirror.link.round_pauses import pause_between_rounds
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -83,18 +85,23 @@ class GroupConfigSync:
                 continue
             theirs, ours = wanted.get(group, {}), actual.get(group, {})
             ends = ours if link.record.is_routed else self._carried.get(group, {})
-            await self._carry(group, theirs, ours, to_remove=sorted((ours.keys() & ends.keys()) - theirs.keys()))
+            to_remove = sorted((ours.keys() & ends.keys()) - theirs.keys())
+            await self._carry(group, theirs, ours, to_remove=to_remove, link=link)
         carried = {group: configs for group, configs in wanted.items() if carries_group(link.record, group)}
         self._digest, self._carried_ms = group_configs_digest(carried), began_ms
 
-    async def _carry(self, group: str, theirs: Configs, ours: Configs, *, to_remove: Sequence[str]) -> None:
+    async def _carry(
+        self, group: str, theirs: Configs, ours: Configs, *, to_remove: Sequence[str], link: LinkView
+    ) -> None:
         to_set = {name: value for name, value in theirs.items() if ours.get(name) != value}
         self._carried[group] = theirs
         if not to_set and not to_remove:
             return
         self._digest = ""
         try:
-            await self._target.alter_group_configs(group, to_set=to_set, to_remove=to_remove)
+            await self._target.alter_group_configs(
+                group, to_set=to_set, to_remove=to_remove, link=link.name, link_epoch=link.epoch
+            )
         except ConfigRefused as error:
             self._refused[group] = theirs
             _log.warning("the target refuses configs of a group", group=group, reason=str(error))

@@ -81,8 +81,12 @@ class GroupConfigPort(Protocol):
         """The configs of each group. Raises Unreachable when the site does not answer."""
         ...
 
-    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
-        """Set configs of a group and take others off. ConfigRefused, Unreachable."""
+    async def alter_group_configs(
+        self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str], link: str, link_epoch: int
+    ) -> None:
+        """Set and remove configs of a group as the link's mirror. ConfigRefused; Unreachable, also
+        when the site is not the link's standby at the epoch.
+        """
         ...
 
 

@@ -25,8 +25,9 @@ from wire.client.cluster_metadata import ClusterMetadata
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochQuery, OffsetQuery
-from wire.client.requests.group_config_requests import alter_group_configs, group_configs
+from wire.client.requests.group_config_requests import group_configs
 from wire.client.requests.group_requests import CommittedOffset, FetchedOffset
+from wire.client.requests.standby_rule_requests import Claim, write_group_configs
 from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 
@@ -229,10 +230,13 @@ class KafkaSite:
         """The configs of each group."""
         return await reached(group_configs(self._client))
 
-    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
-        """Set configs of a group and take others off."""
+    async def alter_group_configs(
+        self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str], link: str, link_epoch: int
+    ) -> None:
+        """Set and remove configs of a group as the link's mirror."""
+        claim = Claim(link, link_epoch)
         try:
-            await reached(alter_group_configs(self._client, group, to_set=to_set, to_remove=to_remove))
+            await reached(write_group_configs(self._client, claim, group, to_set=to_set, to_remove=to_remove))
         except Unreachable as error:
             cause = error.__cause__
             if isinstance(cause, BrokerError) and cause.code is ErrorCode.invalid_config:

@@ -10,11 +10,12 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.link_watch import LinkView
 from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.client.requests.acl_requests import describe_acls
 from wire.client.requests.answer_checks import check_outcome, controller_connection
+from wire.client.requests.standby_rule_requests import Claim, write_acls, write_quotas
+from wire.protocol.ids import UNKNOWN
 from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS
 from wire.rules.access_digests import (
@@ -32,7 +33,6 @@ from wire.rules.client_quotas import QuotaEntity, quota_entity
 from wire.rules.principals import USER
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
-ALTER_CLIENT_QUOTAS: Final = 49
 
 Identity = TypeVar("Identity")
 Value = TypeVar("Value")
@@ -64,9 +64,11 @@ class AccessPart(Protocol, Generic[Identity, Value]):
         ...
 
     async def write(
-        self, client: KafkaClient, to_set: Mapping[Identity, Value], to_remove: Collection[Identity]
+        self, client: KafkaClient, claim: Claim, to_set: Mapping[Identity, Value], to_remove: Collection[Identity]
     ) -> None:
-        """Set and remove rules at a site."""
+        """Set and remove rules at the standby; KafkaClientError if the site is not the link's
+        standby at the epoch of the claim.
+        """
         ...
 
     def principal(self, identity: Identity) -> str:
@@ -96,12 +98,11 @@ class AclsPart:
             _check_authorizer_is_missing(error)
             return None
 
-    async def write(self, client: KafkaClient, to_set: Mapping[Acl, None], to_remove: Collection[Acl]) -> None:
+    async def write(
+        self, client: KafkaClient, claim: Claim, to_set: Mapping[Acl, None], to_remove: Collection[Acl]
+    ) -> None:
         """Create and delete ACLs."""
-        if to_set:
-            await create_acls(client, list(to_set))
-        if to_remove:
-            await delete_acls(client, [exactly(acl) for acl in to_remove])
+        await write_acls(client, claim, to_set=to_set, to_remove=to_remove)
 
     def principal(self, identity: Acl) -> str:
         """The principal of the ACL."""
@@ -117,8 +118,8 @@ class UsersPart:
 
     name = USERS
 
-    def __init__(self, link: Callable[[], LinkView]) -> None:
-        self._link = link
+    def __init__(self, link: str) -> None:
+        self._reads = Claim(link, UNKNOWN)
 
     async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[UserMechanism, str] | None:
         """All credentials."""
@@ -126,14 +127,18 @@ class UsersPart:
 
     async def _read(self, client: KafkaClient) -> Mapping[UserMechanism, str] | None:
         try:
-            answer = await self._ask(client, ())
+            answer = await self._ask(client, self._reads, ())
         except BrokerError as error:
             _check_authorizer_is_missing(error)
             return None
         return {(user.name, user.mechanism): user.credential for user in answer.users}
 
     async def write(
-        self, client: KafkaClient, to_set: Mapping[UserMechanism, str], to_remove: Collection[UserMechanism]
+        self,
+        client: KafkaClient,
+        claim: Claim,
+        to_set: Mapping[UserMechanism, str],
+        to_remove: Collection[UserMechanism],
     ) -> None:
         """Set and remove credentials."""
         written: dict[UserMechanism, str | None] = {**to_set, **dict.fromkeys(to_remove)}
@@ -141,7 +146,7 @@ class UsersPart:
             {"name": name, "mechanism": mechanism, "credential": credential}
             for (name, mechanism), credential in sorted(written.items())
         )
-        await self._ask(client, tuple(entries))
+        await self._ask(client, claim, tuple(entries))
 
     def principal(self, identity: UserMechanism) -> str:
         """The principal as which the user logs in."""
@@ -151,9 +156,9 @@ class UsersPart:
         """The digest of users."""
         return users_digest((name, mechanism, credential) for (name, mechanism), credential in rules.items())
 
-    async def _ask(self, client: KafkaClient, users: tuple[Mapping[str, Any], ...]) -> Any:
-        connection, record = await controller_connection(client), self._link()
-        answer = await connection.call(SCRAM_USERS, {"link": record.name, "link_epoch": record.epoch, "users": users})
+    async def _ask(self, client: KafkaClient, claim: Claim, users: tuple[Mapping[str, Any], ...]) -> Any:
+        connection = await controller_connection(client)
+        answer = await connection.call(SCRAM_USERS, {"link": claim.link, "link_epoch": claim.epoch, "users": users})
         check_outcome(answer, connection, SCRAM_USERS)
         return answer
 
@@ -178,22 +183,10 @@ class QuotasPart:
         }
 
     async def write(
-        self, client: KafkaClient, to_set: Mapping[QuotaName, float], to_remove: Collection[QuotaName]
+        self, client: KafkaClient, claim: Claim, to_set: Mapping[QuotaName, float], to_remove: Collection[QuotaName]
     ) -> None:
         """Set and remove quotas."""
-        by_entity: dict[QuotaEntity, list[Mapping[str, Any]]] = {}
-        for (entity, key), value in sorted(to_set.items(), key=str):
-            by_entity.setdefault(entity, []).append({"key": key, "value": value, "remove": False})
-        for entity, key in sorted(to_remove, key=str):
-            by_entity.setdefault(entity, []).append({"key": key, "value": 0.0, "remove": True})
-        connection = await controller_connection(client)
-        entries = [
-            {"entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity], "ops": ops}
-            for entity, ops in by_entity.items()
-        ]
-        answer = await connection.call(ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
-        for entry in answer.entries:
-            check_outcome(entry, connection, ALTER_CLIENT_QUOTAS)
+        await write_quotas(client, claim, to_set=to_set, to_remove=to_remove)
 
     def principal(self, identity: QuotaName) -> str:  # noqa: ARG002
         """Nothing: a quota is carried for everybody."""
@@ -212,13 +205,13 @@ class TokensPart:
 
     name = TOKENS
 
-    def __init__(self, link: Callable[[], LinkView]) -> None:
-        self._link = link
+    def __init__(self, link: str) -> None:
+        self._reads = Claim(link, UNKNOWN)
 
     async def read(self, source: KafkaClient, target: KafkaClient) -> RulesOfBoth[TokenName, str] | None:
         """All tokens; None where they could not hold at the target."""
         try:
-            theirs, actual = await self._ask(source, ()), await self._ask(target, ())
+            theirs, actual = await self._ask(source, self._reads, ()), await self._ask(target, self._reads, ())
         except UnsupportedApi:  # a site of an earlier release
             return None
         except BrokerError as error:
@@ -230,12 +223,12 @@ class TokensPart:
         return RulesOfBoth(_documents(theirs), _documents(actual))
 
     async def write(
-        self, client: KafkaClient, to_set: Mapping[TokenName, str], to_remove: Collection[TokenName]
+        self, client: KafkaClient, claim: Claim, to_set: Mapping[TokenName, str], to_remove: Collection[TokenName]
     ) -> None:
         """Set and remove tokens."""
         written: dict[TokenName, str | None] = {**to_set, **dict.fromkeys(to_remove)}
         entries = ({"token_id": token_id, "document": document} for (token_id, _), document in sorted(written.items()))
-        await self._ask(client, tuple(entries))
+        await self._ask(client, claim, tuple(entries))
 
     def principal(self, identity: TokenName) -> str:
         """The owner, as which clients log in by the token."""
@@ -245,9 +238,9 @@ class TokensPart:
         """The digest of tokens."""
         return tokens_digest((token_id, document) for (token_id, _), document in rules.items())
 
-    async def _ask(self, client: KafkaClient, tokens: tuple[Mapping[str, Any], ...]) -> Any:
-        connection, record = await controller_connection(client), self._link()
-        request = {"link": record.name, "link_epoch": record.epoch, "tokens": tokens}
+    async def _ask(self, client: KafkaClient, claim: Claim, tokens: tuple[Mapping[str, Any], ...]) -> Any:
+        connection = await controller_connection(client)
+        request = {"link": claim.link, "link_epoch": claim.epoch, "tokens": tokens}
         answer = await connection.call(DELEGATION_TOKENS, request)
         check_outcome(answer, connection, DELEGATION_TOKENS)
         return answer

@@ -7,7 +7,8 @@ time: the target's agents keep the keys of the rules that both sites have had
 (`shared_access.py`). Rules that only the target has had stay: they were made for the target alone.
 Both ends need an authorizer for ACLs; an end without one, or one that refuses, is reported in
 `problems`, which `antipode links check` shows. After a change of the link's direction nothing is
-written.
+written: the target's controller refuses what a round of the earlier epoch writes, because the
+mirror learns the change later than the operators of the promoted site.
 
 A change at the source begins a round at once, if the site has an authorizer (`access_watch.py`);
 a round every interval finds what no such event brought. Rounds read all rules, so the pause after
@@ -36,6 +37,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.standby_rule_requests import Claim
 from wire.rules.access_digests import ACLS, rule_key
 from wire.rules.sync_reports import CarriedAccess
 
@@ -71,9 +73,9 @@ class AccessSync:
         self._excluded_principals = excluded_principals
         self._parts: tuple[AccessPart[Any, Any], ...] = (
             AclsPart(),
-            UsersPart(lambda: link.view),
+            UsersPart(link.view.name),
             QuotasPart(),
-            TokensPart(lambda: link.view),
+            TokensPart(link.view.name),
         )
         self._shared = SharedAccessKeys(shared)
         # The keys of each part's rules as this daemon has carried them; the agents may not have
@@ -126,7 +128,7 @@ class AccessSync:
             # A part whose round has failed may be at the target in part: it counts as not carried.
             digest: str | None = ""
             try:
-                digest = await self._carry(part, epoch=link.epoch)
+                digest = await self._carry(part, Claim(link.name, link.epoch))
             except (KafkaClientError, AgentsUnreachable) as error:
                 problems[f"({part.name})"] = f"not mirrored to the standby: {error}"
             self._digests.pop(part.name, None)
@@ -141,7 +143,7 @@ class AccessSync:
     def _no_digests(self) -> dict[str, str]:
         return {part.name: "" for part in self._parts}
 
-    async def _carry(self, part: AccessPart[Any, Any], *, epoch: int) -> str | None:
+    async def _carry(self, part: AccessPart[Any, Any], claim: Claim) -> str | None:
         """Returns the digest of the source's rules; None if the sites' settings leave nothing to
         carry.
         """
@@ -156,12 +158,12 @@ class AccessSync:
         to_set, to_remove, keys = access_changes(wanted, actual=present, shared=shared, key=key)
         # The keys are stored before the rules: a daemon that is killed in between must not leave
         # rules at the target that nothing removes.
-        unstored = await self._keep(part, shared | keys, epoch=epoch)
+        unstored = await self._keep(part, shared | keys, epoch=claim.epoch)
         if to_set or to_remove:
-            await part.write(self._target, to_set, to_remove)
+            await part.write(self._target, claim, to_set, to_remove)
             _note(part.name, to_set, to_remove)
         self._carried_keys[part.name] = keys
-        unstored = unstored or await self._keep(part, keys, epoch=epoch)
+        unstored = unstored or await self._keep(part, keys, epoch=claim.epoch)
         if unstored:
             raise AgentsUnreachable(f"the rules that both sites have had are not known: {unstored}")
         return part.digest(theirs)

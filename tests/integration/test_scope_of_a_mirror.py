@@ -27,7 +27,7 @@ from wire.client.requests.broker_requests import OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.security import load_security, secured
 from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR
-from wire.protocol.messages.access_change_messages import ACCESS_CHANGES
+from wire.protocol.messages.access_change_messages import ACCESS_CHANGES, STANDBY_RULES
 from wire.protocol.messages.delegation_token_messages import CLIENT_TOKEN_REQUEST, DELEGATION_TOKENS
 from wire.protocol.messages.link_messages import LINK_PROGRESS
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
@@ -171,6 +171,7 @@ async def refused_at_the_standby(writer: KafkaClient, standby: FullSite, ids: Ma
         SCRAM_USERS: {"link": OTHER_LINK, "link_epoch": 1, "users": ()},
         DELEGATION_TOKENS: {"link": OTHER_LINK, "link_epoch": 1, "tokens": ()},
         ACCESS_CHANGES: {"link": OTHER_LINK, "mark": "", "max_wait_ms": 1},
+        STANDBY_RULES: {"link": OTHER_LINK, "link_epoch": 1, "acls": (), "quotas": (), "group_configs": ()},
         CLIENT_TOKEN_REQUEST: {
             "principal_type": "User",
             "principal_name": "admin",

@@ -446,12 +446,16 @@ class QuotaChange(_message.Message):
     def __init__(self, entity: _Optional[_Iterable[_Union[_cluster_pb2.QuotaEntityPart, _Mapping]]] = ..., set: _Optional[_Mapping[str, float]] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AlterClientQuotasRequest(_message.Message):
-    __slots__ = ("changes", "is_validate_only")
+    __slots__ = ("changes", "is_validate_only", "link", "link_epoch")
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     IS_VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[QuotaChange]
     is_validate_only: bool
-    def __init__(self, changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., is_validate_only: _Optional[bool] = ...) -> None: ...
+    link: str
+    link_epoch: int
+    def __init__(self, changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., is_validate_only: _Optional[bool] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class QuotaResult(_message.Message):
     __slots__ = ("error_code", "error_message")
@@ -485,10 +489,14 @@ class ScramUserChange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AlterScramUsersRequest(_message.Message):
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "link", "link_epoch")
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[ScramUserChange]
-    def __init__(self, changes: _Optional[_Iterable[_Union[ScramUserChange, _Mapping]]] = ...) -> None: ...
+    link: str
+    link_epoch: int
+    def __init__(self, changes: _Optional[_Iterable[_Union[ScramUserChange, _Mapping]]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class AlterScramUsersReply(_message.Message):
     __slots__ = ("results",)
@@ -505,10 +513,14 @@ class DelegationTokenChange(_message.Message):
     def __init__(self, token: _Optional[_Union[_cluster_pb2.DelegationToken, _Mapping]] = ..., is_new: _Optional[bool] = ...) -> None: ...
 
 class AlterDelegationTokensRequest(_message.Message):
-    __slots__ = ("tokens",)
+    __slots__ = ("tokens", "link", "link_epoch")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[DelegationTokenChange]
-    def __init__(self, tokens: _Optional[_Iterable[_Union[DelegationTokenChange, _Mapping]]] = ...) -> None: ...
+    link: str
+    link_epoch: int
+    def __init__(self, tokens: _Optional[_Iterable[_Union[DelegationTokenChange, _Mapping]]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class AlterDelegationTokensReply(_message.Message):
     __slots__ = ("results",)
@@ -517,12 +529,16 @@ class AlterDelegationTokensReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...
 
 class AlterAclsRequest(_message.Message):
-    __slots__ = ("creations", "removals")
+    __slots__ = ("creations", "removals", "link", "link_epoch")
     CREATIONS_FIELD_NUMBER: _ClassVar[int]
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     creations: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ResourceAcls]
     removals: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.AclFilter]
-    def __init__(self, creations: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., removals: _Optional[_Iterable[_Union[_cluster_pb2.AclFilter, _Mapping]]] = ...) -> None: ...
+    link: str
+    link_epoch: int
+    def __init__(self, creations: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., removals: _Optional[_Iterable[_Union[_cluster_pb2.AclFilter, _Mapping]]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class AclResult(_message.Message):
     __slots__ = ("error_code", "error_message", "removed")
@@ -560,10 +576,14 @@ class GroupConfigChange(_message.Message):
     def __init__(self, group: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., remove: _Optional[_Iterable[str]] = ..., replaces_all: _Optional[bool] = ...) -> None: ...
 
 class AlterGroupConfigsRequest(_message.Message):
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "link", "link_epoch")
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[GroupConfigChange]
-    def __init__(self, changes: _Optional[_Iterable[_Union[GroupConfigChange, _Mapping]]] = ...) -> None: ...
+    link: str
+    link_epoch: int
+    def __init__(self, changes: _Optional[_Iterable[_Union[GroupConfigChange, _Mapping]]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class AlterGroupConfigsReply(_message.Message):
     __slots__ = ("results",)

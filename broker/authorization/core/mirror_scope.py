@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
-from wire.protocol.messages.access_change_messages import ACCESS_CHANGES
+from wire.protocol.messages.access_change_messages import ACCESS_CHANGES, STANDBY_RULES
 from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.group_offset_messages import CARRIED_OFFSETS, MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
@@ -40,6 +40,7 @@ CLAIMING_APIS: Final = frozenset(
         SCRAM_USERS,
         DELEGATION_TOKENS,
         ACCESS_CHANGES,
+        STANDBY_RULES,
     }
 )
 """Private requests in the name of a link."""

@@ -53,29 +53,41 @@ class GroupConfigRequests:
         site = sites.pop() if len(sites) == 1 else None
         return None if site is None else await self._active_site.ask_site(image, site, context, request)
 
-    async def alter_group(self, group: str, changes: Sequence[PropertyChange], *, is_validate_only: bool) -> Outcome:
-        """Make these changes to the configs of a group."""
+    async def alter_group(
+        self,
+        group: str,
+        changes: Sequence[PropertyChange],
+        *,
+        is_validate_only: bool = False,
+        link: str = "",
+        link_epoch: int = 0,
+    ) -> Outcome:
+        """Make these changes to the configs of a group; in the name of a link's mirror only while
+        this site is the link's standby at the epoch.
+        """
         known = self._cluster.image.group_configs.get(group, {})
         wanted = pb.GroupConfigChange(
             group=group,
             set={name: value for name, operation, value in changes if operation is Operation.SET and value is not None},
             remove=[name for name, operation, _ in changes if operation is Operation.DELETE],
         )
-        return await self._alter(wanted, known, changes, is_validate_only)
+        request = pb.AlterGroupConfigsRequest(changes=[wanted], link=link, link_epoch=link_epoch)
+        return await self._alter(request, known, changes, is_validate_only)
 
     async def replace_group(self, group: str, wanted_values: Mapping[str, str], *, is_validate_only: bool) -> Outcome:
         """Make these the only configs of a group."""
         changes = [PropertyChange(name, Operation.SET, value) for name, value in wanted_values.items()]
         wanted = pb.GroupConfigChange(group=group, set=dict(wanted_values), replaces_all=True)
-        return await self._alter(wanted, {}, changes, is_validate_only)
+        return await self._alter(pb.AlterGroupConfigsRequest(changes=[wanted]), {}, changes, is_validate_only)
 
     async def _alter(
         self,
-        wanted: pb.GroupConfigChange,
+        request: pb.AlterGroupConfigsRequest,
         kept: Mapping[str, str],
         changes: Sequence[PropertyChange],
         is_validate_only: bool,
     ) -> Outcome:
+        (wanted,) = request.changes
         group = wanted.group
         if not group:
             return ErrorCode.invalid_request, "Default group resources are not allowed."
@@ -86,7 +98,7 @@ class GroupConfigRequests:
         if is_validate_only or configs == self._cluster.image.group_configs.get(group, {}):
             return ErrorCode.none, None
         try:
-            reply = await self._controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
+            reply = await self._controller.alter_group_configs(request)
         except ControllerUnavailable as error:
             return error.code, str(error)
         for result in reply.results:

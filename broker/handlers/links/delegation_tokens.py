@@ -2,7 +2,7 @@
 site and writes them at the standby.
 
 Behaviour: only with an authorizer and with the site's secret key, and for a principal with
-ClusterAction. Written with Alter on the cluster through the standby's controller, only at the
+ClusterAction. Written with Alter on the cluster; the controller makes the changes only at the
 link's epoch and only while the site is the link's standby. Versions: 0.
 """
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authorization.authorizer import Authorizer
-from broker.handlers.links.standby_rules import standby_refusal
+from broker.handlers.links.standby_rules import unnamed_link_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
@@ -27,6 +27,7 @@ from wire.protocol.messages.delegation_token_messages import (
     DelegationTokenStored,
 )
 from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.rules.acls import Operation
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import decode_token, encode_token, token_message
 
@@ -62,9 +63,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 async def _write(doors: Doors, context: RequestContext, request: Any) -> tuple[ErrorCode, str | None]:
-    error, message = standby_refusal(doors.authorizer, doors.cluster.image, context, request.link, request.link_epoch)
-    if error is not ErrorCode.none:
-        return error, message
+    if (unnamed := unnamed_link_refusal(request)) is not None:
+        return unnamed
+    if not doors.authorizer.may_cluster(context, Operation.ALTER):
+        return ErrorCode.cluster_authorization_failed, f"{context.principal} has no Alter on the cluster"
     try:
         changes = [
             pb.DelegationTokenChange(
@@ -78,7 +80,9 @@ async def _write(doors: Doors, context: RequestContext, request: Any) -> tuple[E
     except MalformedZnode as malformed:
         return ErrorCode.invalid_request, str(malformed)
     try:
-        reply = await doors.controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=changes))
+        reply = await doors.controller.alter_delegation_tokens(
+            pb.AlterDelegationTokensRequest(tokens=changes, link=request.link, link_epoch=request.link_epoch)
+        )
     except ControllerUnavailable as unavailable:
         return unavailable.code, str(unavailable)
     for one, result in zip(request.tokens, reply.results, strict=True):

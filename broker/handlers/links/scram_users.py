@@ -2,7 +2,7 @@
 writes them at the standby.
 
 Behaviour: only with an authorizer, and for a principal with ClusterAction: the response contains
-the stored credentials. Written with Alter on the cluster through the standby's controller, only at
+the stored credentials. Written with Alter on the cluster; the controller makes the changes only at
 the link's epoch and only while the site is the link's standby. Versions: 0.
 """
 
@@ -14,13 +14,14 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
-from broker.handlers.links.standby_rules import standby_refusal
+from broker.handlers.links.standby_rules import unnamed_link_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.messages.private import PRIVATE_VERSIONS
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS, ScramUsersResponse, ScramUserStored
+from wire.rules.acls import Operation
 
 API_KEY = SCRAM_USERS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SCRAM_USERS]
@@ -49,9 +50,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 async def _write(doors: Doors, context: RequestContext, request: Any) -> ScramUsersResponse:
-    refusal, message = standby_refusal(doors.authorizer, doors.cluster.image, context, request.link, request.link_epoch)
-    if refusal is not ErrorCode.none:
-        return _answer(refusal, message)
+    if (unnamed := unnamed_link_refusal(request)) is not None:
+        return _answer(*unnamed)
+    if not doors.authorizer.may_cluster(context, Operation.ALTER):
+        return _answer(ErrorCode.cluster_authorization_failed, f"{context.principal} has no Alter on the cluster")
     changes: dict[str, pb.ScramUserChange] = {}
     for user in request.users:
         change = changes.setdefault(user.name, pb.ScramUserChange(name=user.name))
@@ -60,7 +62,9 @@ async def _write(doors: Doors, context: RequestContext, request: Any) -> ScramUs
         else:
             change.set[user.mechanism] = user.credential
     try:
-        reply = await doors.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=changes.values()))
+        reply = await doors.controller.alter_scram_users(
+            pb.AlterScramUsersRequest(changes=changes.values(), link=request.link, link_epoch=request.link_epoch)
+        )
     except ControllerUnavailable as error:
         return _answer(error.code, str(error))
     for change, result in zip(changes.values(), reply.results, strict=True):

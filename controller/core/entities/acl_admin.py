@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import AclOutcome
 from controller.core.draft import Draft
-from controller.core.entities.fence import fence_refusal
+from controller.core.entities.fence import change_refusal
 from controller.core.entity_commands import AclsRead, AlterAcls
 from controller.core.state import facts
 from wire.rules.access_digests import ACLS
@@ -27,10 +27,10 @@ def consider(draft: Draft, command: AlterAcls | AclsRead) -> str:
     if isinstance(command, AclsRead):
         _replace(draft, dict(command.acls), must_store=False)
         return "ACLs were read"
-    if refusal := fence_refusal(draft.cluster, ACLS):
+    if refusal := change_refusal(draft.cluster, ACLS, command.claim):
         count = len(command.creations) + len(command.removals)
         draft.acl_reply += [AclOutcome(error=ErrorCode.policy_violation, message=refusal)] * count
-        return "a change of ACLs was refused: the site is fenced"
+        return f"a change of ACLs was refused: {refusal}"
     acls = dict(draft.cluster.acls)
     draft.acl_reply += [_create(acls, acl) for acl in command.creations]
     before = dict(acls)

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
-from controller.core.entities.fence import fence_refusal
+from controller.core.entities.fence import change_refusal
 from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.state import facts
 from wire.rules.access_digests import GROUP_CONFIGS
@@ -21,10 +21,10 @@ def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str
     if isinstance(command, GroupConfigsRead):
         _take(draft, command)
         return "configs of groups were read"
-    if refusal := fence_refusal(draft.cluster, GROUP_CONFIGS):
+    if refusal := change_refusal(draft.cluster, GROUP_CONFIGS, command.claim):
         outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refusal)
         draft.quota_reply += [outcome] * len(command.changes)
-        return "a change of group configs was refused: the site is fenced"
+        return f"a change of group configs was refused: {refusal}"
     for change in command.changes:
         draft.quota_reply.append(QuotaOutcome())
         configs = _changed(draft.cluster.group_configs.get(change.group, {}), change)

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
-from controller.core.entities.fence import fence_refusal
+from controller.core.entities.fence import change_refusal
 from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from controller.core.state import facts
 from wire.rules.access_digests import QUOTAS
@@ -27,8 +27,8 @@ def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str
 
 def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
     """Replace the quotas of each entity that passes the checks."""
-    if fence := fence_refusal(draft.cluster, QUOTAS):
-        outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=fence)
+    if refused := change_refusal(draft.cluster, QUOTAS, command.claim):
+        outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refused)
         draft.quota_reply += [outcome] * len(command.changes)
         return
     entities = [change.entity for change in command.changes]

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
-from controller.core.entities.fence import fence_refusal
+from controller.core.entities.fence import change_refusal
 from controller.core.entity_commands import AlterScramUsers, ScramUsersRead
 from controller.core.state import facts
 from wire.rules.access_digests import USERS
@@ -27,10 +27,10 @@ def consider(draft: Draft, command: AlterScramUsers | ScramUsersRead) -> str:
         ]:
             _replace(draft, user, dict(command.users.get(user, {})), must_store=False)
         return "users were read"
-    if refusal := fence_refusal(draft.cluster, USERS):
+    if refusal := change_refusal(draft.cluster, USERS, command.claim):
         outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refusal)
         draft.quota_reply += [outcome] * len(command.changes)
-        return "a change of SCRAM users was refused: the site is fenced"
+        return f"a change of SCRAM users was refused: {refusal}"
     for change in command.changes:
         known = draft.cluster.scram_users.get(change.name, {})
         if any(mechanism not in known for mechanism in change.remove):

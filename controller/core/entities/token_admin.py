@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
-from controller.core.entities.fence import fence_refusal
+from controller.core.entities.fence import change_refusal
 from controller.core.entity_commands import AlterDelegationTokens, DelegationTokensRead, RemoveExpiredTokens
 from controller.core.state import facts
 from wire.rules.access_digests import TOKENS
@@ -32,10 +32,10 @@ def consider(draft: Draft, command: AlterDelegationTokens | DelegationTokensRead
                 _replace(draft, token_id, None, must_store=True)
             return f"{len(expired)} delegation tokens have expired"
         case AlterDelegationTokens():
-            if refusal := fence_refusal(draft.cluster, TOKENS):
+            if refusal := change_refusal(draft.cluster, TOKENS, command.claim):
                 outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refusal)
                 draft.quota_reply += [outcome] * len(command.changes)
-                return "a change of delegation tokens was refused: the site is fenced"
+                return f"a change of delegation tokens was refused: {refusal}"
             for change in command.changes:
                 if not change.is_new and change.token_id not in known:
                     draft.quota_reply.append(QuotaOutcome(error=ErrorCode.delegation_token_not_found))

@@ -16,12 +16,12 @@ from controller.core.commands import (
     CreatePartitions,
     CreateTopics,
     GrowthRequest,
-    LinkClaim,
     PartitionsFound,
     TopicRequest,
 )
 from controller.core.decisions import TopicOutcome
 from controller.core.draft import Draft
+from controller.core.link_claims import LinkClaim
 from controller.core.state import facts
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from controller.core.commands import LinkClaim
+from controller.core.link_claims import LinkClaim, claim_refusal
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Topic
 from wire.rules.links import SiteRole, is_stand_in, role_of
@@ -101,12 +101,8 @@ def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
     if claim.link:
         if link is None or link.name != claim.link:
             return _violation(f"link '{claim.link}' does not carry topic '{name}' here")
-        if link.epoch != claim.epoch or role is not SiteRole.PASSIVE:
-            return _violation(
-                f"link '{link.name}' is at epoch {link.epoch} with active site '{link.active_site}';"
-                f" a mirror of epoch {claim.epoch} may not change topic '{name}'"
-            )
-        return None
+        refusal = claim_refusal(claim, link, site=cluster.rules.site, what=f"topic '{name}'")
+        return _violation(refusal) if refusal else None
     if link is None or role is SiteRole.ACTIVE:
         return None
     if role is SiteRole.FENCED:

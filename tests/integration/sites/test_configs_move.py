@@ -11,12 +11,18 @@ import pytest
 
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
-from tests.support.embedded.site_access import command, is_protected, site_a_fenced, with_long_rounds
+from tests.support.embedded.site_access import (
+    command,
+    is_protected,
+    set_group_configs,
+    site_a_fenced,
+    with_long_rounds,
+)
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import site_client
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.group_config_requests import alter_group_configs, group_configs
+from wire.client.requests.group_config_requests import group_configs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -49,7 +55,7 @@ async def test_f10_configs_and_partitions_follow_a_move_that_comes_right_after_t
     produce(sites, 10)
     async with site_client(sites.bootstrap("a")) as client:
         await alter(client, {"retention.ms": "1000000", "max.message.bytes": "500000"})
-        await alter_group_configs(client, GROUP, to_set={SESSION: "50000"}, to_remove=())
+    await set_group_configs(sites, "a", GROUP, {SESSION: "50000"})
     with_long_rounds(sites)
 
     async def has_first_round() -> bool:
@@ -64,7 +70,7 @@ async def test_f10_configs_and_partitions_follow_a_move_that_comes_right_after_t
     async with site_client(sites.bootstrap("a")) as client:
         assert not (await client.grow_topic(TOPIC, 4)).error_code
         await alter(client, {"retention.ms": "2000000"}, "max.message.bytes")
-        await alter_group_configs(client, GROUP, to_set={HEARTBEAT: "7000"}, to_remove=[SESSION])
+    await set_group_configs(sites, "a", GROUP, {HEARTBEAT: "7000"}, SESSION)
     account = command(sites, "switchover", LINK, "--to", "b", *PATIENT)["account"]
     assert "topic configs and group configs before the fence is kept" in account["access"]["sentence"]
     moved = await topic_configs(sites, "b")
@@ -78,6 +84,6 @@ async def test_f10_configs_and_partitions_follow_a_move_that_comes_right_after_t
     command(sites, "switchover", LINK, "--to", "a", *PATIENT)
     async with site_a_fenced(sites), site_client(sites.bootstrap("a")) as client:
         with pytest.raises(BrokerError, match="link 'a-b' is fenced for a failover to site 'b'"):
-            await alter_group_configs(client, GROUP, to_set={SESSION: "60000"}, to_remove=())
+            await set_group_configs(sites, "a", GROUP, {SESSION: "60000"})
         refused = await client.alter_topic_configs(TOPIC, to_set={"retention.ms": "1"})
         assert "link 'a-b' is fenced for a failover" in str(refused.error_message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,8 @@ from tests.support.embedded.embedded_sites import LINK, EmbeddedSites
 from tests.support.pairs.site_comparison import site_client
 from tests.support.processes.fork_server import run_antipode
 from wire.client.requests.acl_requests import describe_acls
+from wire.client.requests.answer_checks import check_outcome, controller_connection
+from wire.client.requests.group_config_requests import RESOURCE_GROUP
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -31,6 +33,7 @@ SECURED = [
     for given in ("authorizer.class.name=antipode.AclAuthorizer", "super.users=User:ANONYMOUS")
     for part in ("--broker-config", given)
 ]
+INCREMENTAL_ALTER_CONFIGS = 44
 NEVER_BY_ITSELF_MS = 3_600_000
 """An interval of the mirror's rounds: none is due during a test."""
 
@@ -99,6 +102,19 @@ def link_of_status(sites: EmbeddedSites) -> dict[str, Any]:
 def is_protected(sites: EmbeddedSites) -> bool:
     """Whether the link's standby protects the active site."""
     return link_status(sites)["protected_since_ms"] is not None
+
+
+async def set_group_configs(
+    sites: EmbeddedSites, site: str, group: str, to_set: Mapping[str, str], *to_remove: str
+) -> None:
+    """Change configs of a group; BrokerError when the site refuses."""
+    changes = [{"name": name, "config_operation": 0, "value": value} for name, value in to_set.items()]
+    changes += [{"name": name, "config_operation": 1, "value": None} for name in to_remove]
+    resource = {"resource_type": RESOURCE_GROUP, "resource_name": group, "configs": changes}
+    async with site_client(sites.bootstrap(site)) as client:
+        connection = await controller_connection(client)
+        answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
+        check_outcome(answer.responses[0], connection, INCREMENTAL_ALTER_CONFIGS)
 
 
 async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:

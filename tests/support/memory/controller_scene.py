@@ -11,6 +11,7 @@ from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core.decisions import Decision, Publish, PublishImage
+from controller.core.link_claims import LinkClaim
 from controller.core.state import facts
 from tests.support.memory.site_model import Crashed, SiteModel, copied, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
@@ -82,7 +83,7 @@ class ControllerScene:
             name,
             int(partitions),
             int(factor),
-            claim=ask.LinkClaim(link=link, epoch=int(epoch or 0)),
+            claim=LinkClaim(link=link, epoch=int(epoch or 0)),
             configs=configs,
         )
         if name in self.model.cluster.topics:  # another topic of this name, not the same request again

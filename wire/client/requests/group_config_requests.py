@@ -1,20 +1,17 @@
-"""Configs of single groups through Kafka's Admin API: what is set at a site, and setting it.
-Source: KIP-848, KIP-1142.
+"""Configs of single groups through Kafka's Admin API: what is set at a site. Source: KIP-848,
+KIP-1142.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.answer_checks import check_outcome, controller_connection
 
 DESCRIBE_CONFIGS: Final = 32
-INCREMENTAL_ALTER_CONFIGS: Final = 44
 LIST_CONFIG_RESOURCES: Final = 74
 RESOURCE_GROUP: Final = 32
 SET_FOR_GROUP: Final = 8
 """Kafka's number of the source of a config that is set on the group itself."""
-_SET, _DELETE = 0, 1
 _DESCRIBED_AT_ONCE: Final = 500
 
 
@@ -37,18 +34,3 @@ async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
                 one.name: one.value for one in result.configs if one.config_source == SET_FOR_GROUP
             }
     return {group: configs for group, configs in found.items() if configs}
-
-
-async def alter_group_configs(
-    client: KafkaClient, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]
-) -> None:
-    """Set configs of a group and take others off. BrokerError when a value is refused."""
-    connection = await controller_connection(client)
-    changes: list[dict[str, Any]] = [
-        {"name": name, "config_operation": _SET, "value": value} for name, value in sorted(to_set.items())
-    ]
-    changes += [{"name": name, "config_operation": _DELETE, "value": None} for name in to_remove]
-    resource = {"resource_type": RESOURCE_GROUP, "resource_name": group, "configs": changes}
-    answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
-    for result in answer.responses:
-        check_outcome(result, connection, INCREMENTAL_ALTER_CONFIGS)

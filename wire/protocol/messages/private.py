@@ -23,6 +23,7 @@ writer serve them too.
 | 20018 | DelegationTokens | 0 | `delegation_token_messages.py`; delegation tokens as they are stored, for the standby of an exact link |
 | 20019 | ClientTokenRequest | 0 | `delegation_token_messages.py`; a client's request about tokens that a standby hands on |
 | 20020 | AccessChanges | 0 | `access_change_messages.py`; the mirror of an exact link waits for a change of access rules |
+| 20021 | StandbyRules | 0 | `access_change_messages.py`; ACLs, client quotas and configs of groups for the standby of an exact link |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -58,8 +59,11 @@ from kio.static.primitive import i8, i16
 
 from wire.protocol.messages.access_change_messages import (
     ACCESS_CHANGES,
+    STANDBY_RULES,
     AccessChangesRequest,
     AccessChangesResponse,
+    StandbyRulesRequest,
+    StandbyRulesResponse,
 )
 from wire.protocol.messages.batch_replacement_messages import (
     REPLACE_BATCHES,
@@ -149,6 +153,7 @@ PRIVATE_NAMES: Final = {
     DELEGATION_TOKENS: "delegation_tokens",
     CLIENT_TOKEN_REQUEST: "client_token_request",
     ACCESS_CHANGES: "access_changes",
+    STANDBY_RULES: "standby_rules",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -171,6 +176,7 @@ PRIVATE_VERSIONS: Final = {
     DELEGATION_TOKENS: (0, 0),
     CLIENT_TOKEN_REQUEST: (0, 0),
     ACCESS_CHANGES: (0, 0),
+    STANDBY_RULES: (0, 0),
 }
 
 
@@ -228,6 +234,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     DELEGATION_TOKENS: DelegationTokensRequest,
     CLIENT_TOKEN_REQUEST: ClientTokenRequest,
     ACCESS_CHANGES: AccessChangesRequest,
+    STANDBY_RULES: StandbyRulesRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -248,6 +255,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     DELEGATION_TOKENS: DelegationTokensResponse,
     CLIENT_TOKEN_REQUEST: ClientTokenRequestResponse,
     ACCESS_CHANGES: AccessChangesResponse,
+    STANDBY_RULES: StandbyRulesResponse,
 }
 
 

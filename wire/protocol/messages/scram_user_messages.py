@@ -5,9 +5,9 @@ Kafka's own requests never show what is stored of a password, and take a salted 
 one reads and writes the stored form (salt, keys and iterations, never the password). A request
 without entries reads all users. One with entries writes them at the standby of the link: an entry
 without a credential removes the user's credential of that mechanism. Errors: SECURITY_DISABLED
-where the broker has no authorizer, UNKNOWN_LEADER_EPOCH and FENCED_LEADER_EPOCH for another link
-epoch, POLICY_VIOLATION where the site is not the link's standby, NOT_CONTROLLER while no controller
-answers.
+where the broker has no authorizer, POLICY_VIOLATION where the site is not the link's standby at the
+link's epoch, NOT_CONTROLLER while no controller answers, INVALID_REQUEST for a write that names no
+link.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass

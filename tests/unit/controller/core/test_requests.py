@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from controller.core import commands as ask
 from controller.core.decisions import TopicOutcome
+from controller.core.link_claims import LinkClaim
 from controller.core.producer_ids import ProducerIdsExhausted, next_block
 from controller.core.state.facts import LeadershipChanged, PartitionMoved
 from controller.core.state.partition_states import PartitionPhase
@@ -258,18 +259,18 @@ def test_answers_of_an_earlier_registration_count_for_nothing(model: SiteModel) 
 @pytest.mark.parametrize(
     ("link", "claim", "is_granted"),
     [
-        (link_record(active="a"), ask.LinkClaim(), True),
-        (link_record(active="b"), ask.LinkClaim(), False),
-        (link_record(active="a", phase=LinkPhase.FENCED), ask.LinkClaim(), False),
-        (link_record(active="b", epoch=4), ask.LinkClaim(link="b-a", epoch=4), True),
-        (link_record(active="b", epoch=4, phase=LinkPhase.FENCED), ask.LinkClaim(link="b-a", epoch=4), True),
-        (link_record(active="b", epoch=4), ask.LinkClaim(link="b-a", epoch=3), False),
-        (link_record(active="a", epoch=4), ask.LinkClaim(link="b-a", epoch=4), False),
-        (link_record(active="b", topic_blacklist=["orders.x.*"]), ask.LinkClaim(link="b-a", epoch=1), False),
-        (link_record(active="b", topic_blacklist=["orders.x.*"]), ask.LinkClaim(), True),
+        (link_record(active="a"), LinkClaim(), True),
+        (link_record(active="b"), LinkClaim(), False),
+        (link_record(active="a", phase=LinkPhase.FENCED), LinkClaim(), False),
+        (link_record(active="b", epoch=4), LinkClaim(link="b-a", epoch=4), True),
+        (link_record(active="b", epoch=4, phase=LinkPhase.FENCED), LinkClaim(link="b-a", epoch=4), True),
+        (link_record(active="b", epoch=4), LinkClaim(link="b-a", epoch=3), False),
+        (link_record(active="a", epoch=4), LinkClaim(link="b-a", epoch=4), False),
+        (link_record(active="b", topic_blacklist=["orders.x.*"]), LinkClaim(link="b-a", epoch=1), False),
+        (link_record(active="b", topic_blacklist=["orders.x.*"]), LinkClaim(), True),
     ],
 )
-def test_a_linked_topic_is_changed_by_whom_the_link_allows(link: Any, claim: ask.LinkClaim, is_granted: bool) -> None:
+def test_a_linked_topic_is_changed_by_whom_the_link_allows(link: Any, claim: LinkClaim, is_granted: bool) -> None:
     site = SiteModel()
     site.alive(1)
     site.take_over()

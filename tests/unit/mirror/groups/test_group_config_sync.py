@@ -33,7 +33,10 @@ class Site:
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         return {group: dict(found) for group, found in self.configs.items() if found}
 
-    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
+    async def alter_group_configs(
+        self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str], link: str, link_epoch: int
+    ) -> None:
+        assert (link, link_epoch) == ("a-b", 1)
         self.altered.append(group)
         if not self.is_up:
             raise Unreachable("the connection was lost")

@@ -1,11 +1,12 @@
 """ACLs, SCRAM users, quotas, delegation tokens and group configs do not change while the site is
-fenced for a move.
+fenced for a move, nor by a mirror whose link the site does not follow at its epoch.
 """
 
 from __future__ import annotations
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from controller.core.decisions import AclOutcome, Decision, QuotaOutcome
 from controller.core.entity_commands import (
@@ -22,6 +23,7 @@ from controller.core.entity_commands import (
     RemoveExpiredTokens,
     ScramUserChange,
 )
+from controller.core.link_claims import LinkClaim
 from tests.support.memory.site_model import SiteModel, link_record
 from wire.control.cluster_pb2 import LinkPhase
 from wire.rules.acls import (
@@ -57,10 +59,10 @@ CHANGES = [
 ]
 
 
-def site(*, active: str, phase: LinkPhase.ValueType) -> SiteModel:
+def site(*, active: str, phase: LinkPhase.ValueType, epoch: int = 1) -> SiteModel:
     model = SiteModel()
     model.alive(1)
-    model.links["b-a"] = link_record(active=active, phase=phase)
+    model.links["b-a"] = link_record(active=active, phase=phase, epoch=epoch)
     model.take_over()
     return model
 
@@ -94,6 +96,27 @@ def test_every_other_site_changes_them(change: AlterAcls, active: str, phase: Li
     decision = site(active=active, phase=phase).give(change)
     assert [outcome.error for outcome in outcomes(decision)] == [ErrorCode.none] * len(outcomes(decision))
     assert decision.facts
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+@pytest.mark.parametrize(
+    ("active", "claim", "reason"),
+    [
+        pytest.param("b", LinkClaim(link="b-a", epoch=4), "", id="the mirror of the standby"),
+        pytest.param("b", LinkClaim(link="b-a", epoch=3), "a mirror of epoch 3 may not change", id="earlier epoch"),
+        pytest.param("b", LinkClaim(link="b-a", epoch=5), "a mirror of epoch 5 may not change", id="later epoch"),
+        pytest.param("a", LinkClaim(link="b-a", epoch=4), "with active site 'a'", id="active"),
+        pytest.param("b", LinkClaim(link="other", epoch=4), "the site has no link 'other'", id="another link"),
+    ],
+)
+def test_a_mirror_changes_them_only_at_the_standby_of_its_link_at_its_epoch(
+    change: AlterAcls, active: str, claim: LinkClaim, reason: str
+) -> None:
+    decision = site(active=active, phase=LinkPhase.MIRRORING, epoch=4).give(replace(change, claim=claim))
+    assert bool(decision.facts) == (not reason)
+    for outcome in outcomes(decision):
+        assert outcome.error is (ErrorCode.policy_violation if reason else ErrorCode.none)
+        assert reason in (outcome.message or "")
 
 
 def test_entities_that_another_tool_has_stored_are_taken_over_under_a_fence() -> None:

@@ -15,9 +15,12 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.request_context import RequestContext
 from broker.network.answered_errors import errors_in
 from runtime.security.audit import ALLOWED, DENIED, FAILED, NAMES_SHOWN, audit
+from wire.protocol.messages.access_change_messages import STANDBY_RULES
 from wire.protocol.messages.batch_replacement_messages import REPLACE_BATCHES
+from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
 from wire.protocol.messages.private import PRIVATE_NAMES
 from wire.protocol.messages.quarantine_messages import DELETE, QUARANTINE, QUARANTINE_RECORDS
+from wire.protocol.messages.scram_user_messages import SCRAM_USERS
 
 _REFUSALS: Final = frozenset(
     {
@@ -73,14 +76,13 @@ def _resources(request: Any) -> dict[str, str]:
 
 
 def _quotas(request: Any) -> dict[str, str]:
-    entities = (
-        "/".join(
-            f"{part.entity_type}={'<default>' if part.entity_name is None else part.entity_name}"
-            for part in entry.entity
-        )
-        for entry in request.entries
+    return {"resources": _joined(_quota_entity(entry.entity) for entry in request.entries)}
+
+
+def _quota_entity(entity: Iterable[Any]) -> str:
+    return "/".join(
+        f"{part.entity_type}={'<default>' if part.entity_name is None else part.entity_name}" for part in entity
     )
-    return {"resources": _joined(entities)}
 
 
 def _created_acls(request: Any) -> dict[str, str]:
@@ -113,6 +115,26 @@ def _quarantine(request: Any) -> dict[str, str]:
     return {"quarantine": request.name}
 
 
+def _standby_rules(request: Any) -> dict[str, str]:
+    resources = [_acl_resource(one.resource_type, one.resource_name) for one in request.acls]
+    resources += [_quota_entity(one.entity) for one in request.quotas]
+    resources += [f"group:{one.group}" for one in request.group_configs]
+    return {
+        "link": request.link,
+        "principals": _joined(dict.fromkeys(one.principal for one in request.acls)),
+        "resources": _joined(dict.fromkeys(resources)),
+        "configs": _joined(sorted({one.name for one in request.group_configs})),
+    }
+
+
+def _mirrored_users(request: Any) -> dict[str, str]:
+    return {"link": request.link, "users": _joined(dict.fromkeys(one.name for one in request.users))}
+
+
+def _mirrored_tokens(request: Any) -> dict[str, str]:
+    return {"link": request.link, "resources": _joined(f"delegation-token:{one.token_id}" for one in request.tokens)}
+
+
 def _unnamed(_request: Any) -> dict[str, str]:
     return {}
 
@@ -138,6 +160,9 @@ AUDITED: Final[Mapping[int, tuple[str, Subjects]]] = {
     51: ("AlterUserScramCredentials", _scram_users),
     57: ("UpdateFeatures", lambda request: {"resources": _joined(one.feature for one in request.feature_updates)}),
     64: ("UnregisterBroker", lambda request: {"broker": str(request.broker_id)}),
+    SCRAM_USERS: ("ScramUsers", _mirrored_users),
+    DELEGATION_TOKENS: ("DelegationTokens", _mirrored_tokens),
+    STANDBY_RULES: ("StandbyRules", _standby_rules),
     QUARANTINE: ("DeleteQuarantine", _quarantine),
     QUARANTINE_RECORDS: ("QuarantineRecords", lambda request: {"link": request.link}),
     REPLACE_BATCHES: (
@@ -153,7 +178,7 @@ in the request.
 def audit_request(context: RequestContext, request: Any, answer: Any) -> None:
     """Write the line of a request that changes something, after it; of no other request."""
     known = AUDITED.get(context.api_key)
-    if known is None or (context.api_key == QUARANTINE and request.action != DELETE):
+    if known is None or _only_reads(context.api_key, request):
         return
     operation, subjects = known
     errors = list(_errors(answer))
@@ -168,6 +193,14 @@ def audit_request(context: RequestContext, request: Any, answer: Any) -> None:
         client_id=context.client_id or "",
         is_dry_run="true" if getattr(request, "validate_only", False) else "",
         **subjects(request),
+    )
+
+
+def _only_reads(api_key: int, request: Any) -> bool:
+    return (
+        (api_key == QUARANTINE and request.action != DELETE)
+        or (api_key == SCRAM_USERS and not request.users)
+        or (api_key == DELEGATION_TOKENS and not request.tokens)
     )
 
 

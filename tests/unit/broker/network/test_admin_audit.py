@@ -14,8 +14,13 @@ from structlog.testing import capture_logs
 from broker.handlers.registry import load_handlers
 from broker.metadata.request_context import RequestContext
 from broker.network.admin_audit import AUDITED, audit_request
+from wire.protocol.entity_building import build_entity
+from wire.protocol.messages.access_change_messages import STANDBY_RULES, StandbyRulesRequest, StandbyRulesResponse
+from wire.protocol.messages.delegation_token_messages import DELEGATION_TOKENS
+from wire.protocol.messages.private import PRIVATE_NAMES
 from wire.protocol.messages.quarantine_messages import DELETE, LIST, QUARANTINE, QuarantineRequest, QuarantineResponse
-from wire.protocol.schemas import api_name, has_schema
+from wire.protocol.messages.scram_user_messages import SCRAM_USERS
+from wire.protocol.schemas import api_name, has_schema, request_type
 from wire.rules.principals import Principal
 
 CHANGES = ("create", "delete", "alter", "elect", "unregister", "update", "renew", "expire")
@@ -94,3 +99,60 @@ def test_an_entry_that_is_deleted_from_quarantine_is_audited_with_its_outcome(
     (line,) = asked(DELETE)
     assert (line["event"], line["quarantine"], line["outcome"]) == ("DeleteQuarantine", "t-0-17", outcome)
     assert line.get("reason") == reason
+
+
+def test_rules_that_a_mirror_writes_at_the_standby_are_audited() -> None:
+    request = build_entity(
+        StandbyRulesRequest,
+        {
+            "link": "a-b",
+            "link_epoch": 3,
+            "acls": [
+                {
+                    "resource_type": 2,
+                    "resource_name": "orders",
+                    "resource_pattern_type": 3,
+                    "principal": "User:bob",
+                    "host": "*",
+                    "operation": 3,
+                    "permission_type": 3,
+                    "is_removal": True,
+                }
+            ],
+            "quotas": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": None}],
+                    "key": "producer_byte_rate",
+                    "value": 1.0,
+                    "is_removal": False,
+                }
+            ],
+            "group_configs": [{"group": "billing", "name": "consumer.session.timeout.ms", "value": "50000"}],
+        },
+    )
+    answer = StandbyRulesResponse(error_code=ErrorCode.policy_violation, error_message="not the standby")
+    (line,) = said_of(STANDBY_RULES, request, answer)
+    assert (line["event"], line["link"], line["outcome"]) == ("StandbyRules", "a-b", "failed")
+    assert line["principals"] == "User:bob"
+    assert line["resources"] == "topic:orders,user=<default>,group:billing"
+    assert line["configs"] == "consumer.session.timeout.ms"
+
+
+@pytest.mark.parametrize(
+    ("api_key", "entries", "field", "shown"),
+    [
+        (SCRAM_USERS, {"users": [{"name": "bob", "mechanism": "SCRAM-SHA-256", "credential": "hush"}]}, "users", "bob"),
+        (DELEGATION_TOKENS, {"tokens": [{"token_id": "t-1", "document": "hush"}]}, "resources", "delegation-token:t-1"),
+    ],
+    ids=["users", "tokens"],
+)
+def test_users_and_tokens_are_audited_when_a_mirror_writes_them_and_not_when_it_reads(
+    api_key: int, entries: dict[str, Any], field: str, shown: str
+) -> None:
+    kind = request_type(api_key, 0)
+    nothing: dict[str, Any] = dict.fromkeys(entries, ())
+    assert said_of(api_key, build_entity(kind, {"link": "a-b", "link_epoch": 3, **nothing}), None) == []
+    (line,) = said_of(api_key, build_entity(kind, {"link": "a-b", "link_epoch": 3, **entries}), None)
+    assert line["event"] == PRIVATE_NAMES[api_key].title().replace("_", "")
+    assert (line["link"], line[field], line["outcome"]) == ("a-b", shown, "allowed")
+    assert "hush" not in str(line)

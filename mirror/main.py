@@ -22,7 +22,7 @@ from mirror.assembly import DrainResult, Mirror
 from mirror.ends import Ends
 from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
-from mirror.flow.followed_link import SourceMoved
+from mirror.flow.followed_link import MustBeginAnew
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import AgentsUnreachable, LinkMissing, LinkReader, LinkView
 from mirror.link.ports import Unreachable
@@ -271,7 +271,7 @@ class MirrorDaemon:
         self._explained = reason
 
     def _fail(self, error: BaseException) -> None:
-        self._has_moved |= isinstance(error, SourceMoved)
+        self._has_moved |= isinstance(error, MustBeginAnew)
         if not self.failed.done():
             self.failed.set_result(error)
 

@@ -1,5 +1,5 @@
 """Runs the mirror daemons of one process until they are stopped, and begins anew when a link has
-another source.
+another source, or when its target was active without the mirror having seen it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult
 from mirror.flow.core.health import Health
-from mirror.flow.followed_link import SourceMoved
+from mirror.flow.followed_link import MustBeginAnew
 from mirror.main import Healths, MirrorDaemon, serve_metrics
 from mirror.settings.config import MirrorConfig
 from runtime.addresses import HostPort
@@ -47,7 +47,7 @@ async def run(
         )
         try:
             return await _run_daemon(daemon, stop)
-        except SourceMoved as moved:
+        except MustBeginAnew as moved:
             _log.info("mirroring begins again", link=config.link_name, reason=str(moved))
 
 
@@ -67,7 +67,7 @@ async def _run_daemon(daemon: MirrorDaemon, stop: asyncio.Event) -> DrainResult 
     if not daemon.failed.done():
         return result
     failure = daemon.failed.result()
-    if isinstance(failure, SourceMoved):
+    if isinstance(failure, MustBeginAnew):
         if stop.is_set():
             return result
     else:

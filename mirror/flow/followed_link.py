@@ -1,5 +1,6 @@
 """Reads the link's record repeatedly, and turns the flows when the link's role has changed. Ends
-the mirror when the link has another source.
+the mirror when the link has another source, or when the target was active in the meantime without
+the mirror having seen it: what the mirror knows of the target is from before that time.
 """
 
 from __future__ import annotations
@@ -30,10 +31,16 @@ SLICE_PAUSE_S: Final = 0.02
 _state_change = state_change_logger()
 
 
-class SourceMoved(OperationalFailure):
-    """The link's standby follows another site: the mirror begins anew, with that site as its
-    source.
-    """
+class MustBeginAnew(OperationalFailure):
+    """The mirror ends, and another one begins from what both sites have."""
+
+
+class SourceMoved(MustBeginAnew):
+    """The link's standby follows another site, which is the source of the next mirror."""
+
+
+class PromotionMissed(MustBeginAnew):
+    """The target was active in the meantime, and its clients have changed what it has."""
 
 
 class FollowedLink:
@@ -47,7 +54,7 @@ class FollowedLink:
         read: Callable[[], Awaitable[LinkView]],
         interval_ms: int,
         on_turned: Callable[[], None],
-        on_moved: Callable[[SourceMoved], None],
+        on_moved: Callable[[MustBeginAnew], None],
     ) -> None:
         self._board = board
         self._on_turned = on_turned
@@ -96,6 +103,10 @@ class FollowedLink:
             # appended in the new epoch.
             self._on_moved(SourceMoved(f"link {found.name} has source {found.source_site} at epoch {found.epoch}"))
             return
+        if _is_promotion_missed(found, known):
+            reason = f"site {found.site} was active between epochs {known.epoch} and {found.epoch} of link {found.name}"
+            self._on_moved(PromotionMissed(reason))
+            return
         if (found.epoch, found.role) != (known.epoch, known.role):
             _state_change.info(found.reason, link=found.name, epoch=found.epoch, role=found.role.value)
         self._link.update(found)
@@ -142,6 +153,15 @@ class FollowedLink:
         is_promoted = facts.state is FlowState.PROMOTED
         if facts.role is not turn.role or (is_promoted and turn.role is not LinkRole.TURNED):
             self._board.submit(key, turn)
+
+
+def _is_promotion_missed(found: LinkView, known: LinkView) -> bool:
+    """True if the target was active between both records. Each promotion raises the floor of leader
+    epochs; a fence that ends without one raises the epoch alone.
+    """
+    followed = (LinkRole.MIRRORING, LinkRole.DRAINING)
+    is_raised = found.record.leader_epoch_floor > known.record.leader_epoch_floor
+    return is_raised and found.role in followed and known.role in followed
 
 
 def _supersedes(found: LinkView, known: LinkView) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mirror import running
-from mirror.flow.followed_link import FollowedLink, SourceMoved
+from mirror.flow.followed_link import FollowedLink, MustBeginAnew, SourceMoved
 from mirror.link.known_link import KnownLink
 from mirror.link.link_watch import LinkView, stand
 from mirror.main import source_bootstrap
@@ -39,7 +39,7 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
     return stand(record, "c")
 
 
-def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
+def followed(link: KnownLink, found: list[MustBeginAnew]) -> FollowedLink:
     board: Any = SimpleNamespace(
         rows=list, restless_rows=list, promoted_rows=list, rows_to_turn=lambda _: [], lines_together=nullcontext
     )
@@ -51,7 +51,7 @@ def followed(link: KnownLink, found: list[SourceMoved]) -> FollowedLink:
 
 
 def test_another_source_ends_the_mirror_with_the_link_as_it_was() -> None:
-    found: list[SourceMoved] = []
+    found: list[MustBeginAnew] = []
     link = KnownLink(view("a", epoch=1))
     following = followed(link, found)
     following._apply(view("a", epoch=2))

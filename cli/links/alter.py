@@ -34,7 +34,7 @@ StandbyIsDown = Annotated[
     typer.Option(
         "--standby-is-down",
         help="Remove the lease although the standby does not answer: you know that its brokers are down. One that "
-        "runs may fail over by itself.",
+        "runs may be promoted under the lease that it knows.",
     ),
 ]
 
@@ -77,7 +77,7 @@ def alter(
 
     Example: antipode links alter a-b --lease-ms 10000 --failover automatic
     """
-    from dr.links.administration import alter_link
+    from dr.links.alteration import alter_link
     from dr.sites.core.lease_sentences import lease_sentence
     from dr.sites.core.sync_policies import policy_sentence
     from dr.sites.site_client import LinkChanges

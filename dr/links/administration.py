@@ -8,7 +8,7 @@ other. `cli` prints the results of these functions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import grpc
 from msgspec import Struct
@@ -16,9 +16,9 @@ from msgspec import Struct
 from dr.links.core.link_preflight import LinkCheck, judged, refusals
 from dr.links.link_preflight import ask_mirror, preflight
 from dr.sites.core.fencing import FIRST_EPOCH
-from dr.sites.core.link_checks import MODE_EXACT, arbiter_problems, pair_problems, record_problems, topic_id_problems
+from dr.sites.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, failing_sentences
-from dr.sites.site_client import STORE_TIMEOUT_MS, LinkChanges, SiteClient, SiteRefused, SiteUnreachable
+from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
@@ -30,8 +30,6 @@ from wire.rules.links import (
     FailoverMode,
     ReinstatePolicy,
     SyncPolicy,
-    failover_mode,
-    other_site,
     supersedes,
 )
 
@@ -314,82 +312,6 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
         if client.name in epochs:
             await client.delete_link(name, epoch=epochs[client.name])
     return sorted(epochs)
-
-
-class AlteredLink(Struct, frozen=True, kw_only=True):
-    """The record at the active site after the change (or the planned one), and the reason why the
-    other site does not have it yet.
-    """
-
-    record: LinkRecord
-    problem: str = ""
-
-
-async def alter_link(
-    name: str,
-    clients: Sequence[SiteClient],
-    changes: LinkChanges,
-    *,
-    is_dry_run: bool = False,
-    is_standby_down: bool = False,
-) -> AlteredLink:
-    """Change a running link's policies: they are stored and applied at the active site first, then
-    sent to the other one.
-
-    A passive site that does not answer copies them from its peer when it returns; for an active
-    one, OperationalFailure is raised. After an interruption, the same call does the rest.
-    `is_standby_down`: a lease may be removed although the standby does not answer.
-    """
-    governing = governing_record(await describe_link(name, clients))
-    by_name = {client.name: client for client in clients}
-    active = by_name.get(governing.active_site)
-    if active is None:
-        raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
-    if changes.lease_ms and not governing.lease_ms:
-        _refuse_change(name, arbiter_problems(await _arbiters(governing, clients)))
-    if changes.lease_ms == 0 and governing.lease_ms and not is_standby_down:
-        _refuse_change(name, await _standby_problems(governing, by_name))
-    record = await active.alter_link(name, changes, is_dry_run=is_dry_run, timeout_ms=STORE_TIMEOUT_MS)
-    other = by_name.get(other_site(record, active.name))
-    if is_dry_run or other is None:
-        return AlteredLink(record=record)
-    try:
-        await other.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
-    except OperationalFailure as failure:
-        return AlteredLink(record=record, problem=f"{failure}; it reads the change from {active.name} when it is back")
-    return AlteredLink(record=record)
-
-
-async def _standby_problems(record: LinkRecord, clients: Mapping[str, SiteClient]) -> list[str]:
-    """The reason why the lease must not be removed: a standby that does not have the change fails
-    over by itself once the arbiter answers it, while the active site takes writes without a lease.
-    """
-    standby = other_site(record, record.active_site)
-    if failover_mode(record) is not FailoverMode.AUTOMATIC:
-        return []
-    try:
-        await clients[standby].describe_link(record.name, is_brief=True)
-    except (KeyError, SiteUnreachable) as failure:
-        why = f"no agent address of {standby} is known" if isinstance(failure, KeyError) else str(failure)
-        return [f"{why}, and {standby} may fail over by itself: shut its brokers down and give --standby-is-down"]
-    return []
-
-
-async def _arbiters(record: LinkRecord, clients: Sequence[SiteClient]) -> dict[str, str]:
-    """Return the identity of the arbiter that each site of the link reaches; empty for a site that
-    reaches none.
-    """
-    found = dict.fromkeys((record.source_site, record.target_site), "")
-    for client in clients:
-        survey = await client.survey_link(record)
-        if client.name in found and survey is not None:
-            found[client.name] = survey.arbiter_id
-    return found
-
-
-def _refuse_change(name: str, problems: Sequence[str]) -> None:
-    if problems:
-        raise OperationalFailure(f"link {name} cannot be changed so: {'; '.join(problems)}")
 
 
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:

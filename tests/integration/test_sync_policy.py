@@ -13,7 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from dr.failover.execution import failover
-from dr.links.administration import alter_link
+from dr.links.alteration import alter_link
 from dr.sites.core.sync_policies import is_suspended
 from dr.sites.site_client import LinkChanges
 from runtime.clock import SystemClock

@@ -144,6 +144,10 @@ class Node:
             self.ledger.lost_power(self.node_id)
             self.process.kill()
 
+    def replace_disk(self) -> None:
+        """A host that does not run gets an empty disk."""
+        self.disk = self.ledger.disks[self.node_id] = Disk()
+
     def stop(self) -> None:
         """SIGTERM."""
         running, process = self.running, self.process

@@ -318,6 +318,11 @@ class Ensemble:
             self._tell(f"session {session.number:#x} ends: {', '.join(owned)}")
         self.commit(session.number, [DeleteNode(path=path) for path in owned], ends_session=True)
 
+    def lose_below(self, path: str) -> None:
+        """Delete this znode and all below it, ephemeral ones too, as a person may do."""
+        below = sorted((one for one in self.tree.nodes if one == path or one.startswith(f"{path}/")), reverse=True)
+        self.commit(0, [DeleteNode(path=one) for one in below])
+
     def _look_for_silence(self) -> None:
         if self.is_serving:
             for session in tuple(self._sessions.values()):

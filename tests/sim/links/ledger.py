@@ -67,6 +67,8 @@ class LinkLedger:
         """Called with the site that keeps the account of a failover."""
         self.on_raise: Callable[[str], object] = lambda _: None
         """Called with the site that stores a raise of leader epochs."""
+        self.on_record: Callable[[str, LinkRecord], object] = lambda *_: None
+        """Called with the site that stores a link's record, and the record."""
         for name, ensemble in zip((*SITES, "arbiter"), world.ensembles, strict=True):
             ensemble.on_commit = self._check_commit_at(name)
 
@@ -146,6 +148,9 @@ class LinkLedger:
             if step.path.startswith(f"{link_znodes.failovers_path(LINK)}/") and not isinstance(step, DeleteNode):
                 self.on_account(name)
             if isinstance(step, CheckNode | DeleteNode) or step.path != path:
+                # an arbiter that has lost its data begins anew
+                if isinstance(step, DeleteNode) and step.path == path:
+                    self._epochs.pop(name, None)
                 return
             if name == "arbiter":
                 epoch = arbiter_znodes.decode_record(LINK, step.value).epoch
@@ -153,6 +158,7 @@ class LinkLedger:
                 record = decode_link(LINK, step.value)
                 epoch = record.epoch
                 self._note_move(name, tree, record)
+                self.on_record(name, record)
             if epoch < self._epochs.get(name, 0):
                 self._world.violate("link-epochs-grow", f"{name} goes from epoch {self._epochs[name]} to {epoch}")
             self._epochs[name] = epoch

@@ -4,6 +4,7 @@ undoes a rule that exists for safety (`tests/sim/mutants.py` says what a mutant 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -26,9 +27,12 @@ from dr.agent.leases.marks import SyncMarks
 from dr.agent.links_store import LinksStore
 from dr.failover.core import playbook
 from dr.failover.core.after_raise import AfterTheRaise
+from dr.links import alteration
 from dr.sites.core import settlement
 from dr.sites.core.evidence import SiteEvidence
+from dr.sites.site_client import STORE_TIMEOUT_MS, LinkChanges, SiteClient
 from mirror.admin import histories
+from runtime.process import OperationalFailure
 from tests.sim.mutants import Mutant, Original
 from tests.sim.seed_run import Kind
 from wire.control.cluster_pb2 import LinkRecord
@@ -151,6 +155,16 @@ def _ends_at_once(_: Original) -> Original:
             draft.record(facts.EpochRaiseEnded(name=name))
 
     return store_some
+
+
+def _removes_the_lease_at_the_active_site_first(_: Original) -> Original:
+    async def remove(name: str, changes: LinkChanges, *, active: SiteClient, standby: SiteClient) -> LinkRecord:
+        record = await active.alter_link(name, changes, is_dry_run=False, timeout_ms=STORE_TIMEOUT_MS)
+        with suppress(OperationalFailure):
+            await standby.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
+        return record
+
+    return remove
 
 
 LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -295,6 +309,13 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "owner": epoch_raises,
             "name": "store_some",
             "substitute": _ends_at_once,
+        },
+        {
+            "title": "a lease is removed at the active site before the standby",
+            "known_seed": 4,
+            "owner": alteration,
+            "name": "_remove_lease",
+            "substitute": _removes_the_lease_at_the_active_site_first,
         },
     )
 )

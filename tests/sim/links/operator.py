@@ -12,7 +12,9 @@ from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport, FailoverTimeouts
 from dr.links.administration import LinkSpec, SiteAddresses, create_link
+from dr.links.alteration import alter_link
 from dr.sites.channels import Channels
+from dr.sites.site_client import LinkChanges
 from runtime.process import OperationalFailure
 from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.plan import LINK, SITES, other
@@ -123,19 +125,44 @@ class Operator:
             self._moved_at_s = self._world.loop.now_s
             process.kill()
 
-    def move(self, to_site: str, *, is_planned: bool, accepts_loss: bool = False) -> None:
-        """Begin a move: a switchover, or a failover from a site that the operator calls lost."""
+    def move(
+        self, to_site: str, *, is_planned: bool, accepts_loss: bool = False, is_declared_down: bool = True
+    ) -> None:
+        """Begin a move: a switchover, or a failover from a site that the operator declares down, or
+        whose lease is relied upon.
+        """
         kind = "switchover" if is_planned else "failover"
         self._world.tell(f"{kind} to {to_site}")
         self.counts[kind] += 1
         policy = (
             FailoverPolicy(drain_timeout_ms=5_000, unavailability_max_ms=3_000, is_switchover=True)
             if is_planned
-            else FailoverPolicy(drain_timeout_ms=2_000, is_old_site_down=True, accepts_data_loss=accepts_loss)
+            else FailoverPolicy(
+                drain_timeout_ms=2_000, is_old_site_down=is_declared_down, accepts_data_loss=accepts_loss
+            )
         )
         self._is_moving = True
         self.last = None
         self.process.spawn(self._move(to_site, policy), name=kind)
+
+    def alter(self, changes: LinkChanges) -> None:
+        """Begin to change the link's policies."""
+        self._world.tell(f"links alter: {changes}")
+        self.counts["altered"] += 1
+        self._is_moving = True
+        self.process.spawn(self._alter(changes), name="alter")
+
+    async def _alter(self, changes: LinkChanges) -> None:
+        channels = Channels(self._world.dial)
+        try:
+            clients = [self._sites.client(site, channels) for site in SITES]
+            altered = await alter_link(LINK, clients, changes)
+            self._world.tell(f"the link is altered{altered.problem and f', but {altered.problem}'}")
+        except OperationalFailure as failure:
+            self._world.tell(f"the link is not altered: {failure}")
+        finally:
+            self._is_moving = False
+            await channels.close()
 
     def die_later(self) -> None:
         """The process dies in the middle of its next steps."""

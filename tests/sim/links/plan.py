@@ -60,12 +60,29 @@ class Story(enum.Enum):
     """A leader that has stopped waiting for its standby is lost."""
     SUCCESSOR = "successor"
     """The controller of a promoted site ends soon after it has raised leader epochs."""
+    LEASE_REMOVED = "lease removed"
+    """An operator removes the lease, and another one fails over from the silent active site."""
+    EMPTIED = "emptied"
+    """The arbiter loses its data around the loss of the active site."""
+    POLICY = "policy"
+    """An operator makes a link a sync link while its standby lags; then the active site is lost."""
+    LOST_DISK = "lost disk"
+    """The standby comes back without its logs; the active site is lost before they are copied."""
 
 
-DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG, Story.SUCCESSOR))
+COMMANDED: Final = (Story.LEASE_REMOVED,)
+"""Stories of operators' commands and lost data in the middle of what the agents do
+(`command_stories.py`).
+"""
+DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG, Story.SUCCESSOR, *COMMANDED))
 SUCCESSOR_EVERY: Final = 10
 SUCCESSOR_SEED: Final = 8
-"""The seeds 8, 18, 28 and so on play `Story.SUCCESSOR`; all others choose by chance."""
+"""The seeds 8, 18, 28 and so on play `Story.SUCCESSOR`."""
+COMMANDED_EVERY: Final = 20
+COMMANDED_SEED: Final = 4
+"""The seeds 4, 24, 44 and so on play the stories of `COMMANDED` in turn; all others choose by
+chance.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +109,8 @@ class LinkPlan:
         story = chance.choice((Story.RANDOM, Story.LAG, chance.choice(DIRECTED)))
         if seed % SUCCESSOR_EVERY == SUCCESSOR_SEED:
             story = Story.SUCCESSOR
+        if seed % COMMANDED_EVERY == COMMANDED_SEED:
+            story = COMMANDED[seed // COMMANDED_EVERY % len(COMMANDED)]
         modes = (FailoverMode.OBSERVE, FailoverMode.AUTOMATIC, FailoverMode.AUTOMATIC)
         policies = (SyncPolicy.NONE, SyncPolicy.NONE, SyncPolicy.BLOCK, SyncPolicy.DEGRADE)
         plan = cls(
@@ -127,6 +146,19 @@ class LinkPlan:
                 return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE}
             case Story.SUCCESSOR:
                 return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE, "brokers": 2, "lease_ms": 1000}
+            case _:
+                return self._needed_for_commands(chance)
+
+    def _needed_for_commands(self, chance: Random) -> dict[str, Any]:
+        match self.story:
+            case Story.LEASE_REMOVED:
+                return {"sync": SyncPolicy.NONE, "lease_ms": chance.choice((1000, 2000))}
+            case Story.EMPTIED:
+                return {"sync": chance.choice((SyncPolicy.NONE, SyncPolicy.DEGRADE)), "mode": FailoverMode.AUTOMATIC}
+            case Story.POLICY:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.AUTOMATIC, "lease_ms": 1000}
+            case Story.LOST_DISK:
+                return {"mode": FailoverMode.AUTOMATIC, "brokers": 1, "lease_ms": 1000}
             case _:
                 return {}
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from tests.sim.clients import client_process
 from tests.sim.links.clients import PATIENCE_MS, TIMEOUT_MS, LinkCommitter, LinkProducer, open_client
+from tests.sim.links.command_stories import CommandStories
 from tests.sim.links.endings import (
     lost,
     missing_for_equality,
@@ -22,7 +23,6 @@ from tests.sim.links.faults import LinkFaults
 from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.operator import Operator
 from tests.sim.links.plan import ARBITERS, OPERATOR_HOSTS, PARTITIONS, SITES, TOPIC, ZOOKEEPERS, LinkPlan, Story, other
-from tests.sim.links.stories import StoryFaults
 from tests.sim.links.world_of_two import TwoSites
 from tests.sim.node import CLIENT_HOST
 from tests.sim.seed_run import Outcome, SeedRun
@@ -59,7 +59,7 @@ class LinkSimulation(SeedRun):
         self.faults = (
             LinkFaults(world, self.sites, faults_max=faults_max)
             if plan.story is Story.RANDOM
-            else StoryFaults(world, self.sites, self.ledger, self.operators, faults_max=faults_max)
+            else CommandStories(world, self.sites, self.ledger, self.operators, faults_max=faults_max)
         )
         self.faults.active_site = self._active_site
         self.faults.on_dark = self.operator.notice_dark

@@ -5,7 +5,7 @@ random.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -60,18 +60,21 @@ class StoryFaults(LinkFaults):
         story = self._sites.plan.story
         self.counts[story.value] += 1
         if self._faults_max is None or self._faults_max > 0:
-            await {
-                Story.LAG: self._lag_story,
-                Story.VOWS: self._vows,
-                Story.LATE: self._late,
-                Story.TWICE: self._twice,
-                Story.FIRST_COPY: self._first_copy,
-                Story.STALE_MIRROR: self._stale_mirror,
-                Story.TWO_OPERATORS: self._two_operators,
-                Story.DEGRADED: self._degraded,
-                Story.SUCCESSOR: self._successor,
-            }[story]()
+            await self._stories()[story]()
         self._has_ended = True
+
+    def _stories(self) -> Mapping[Story, Callable[[], Awaitable[None]]]:
+        return {
+            Story.LAG: self._lag_story,
+            Story.VOWS: self._vows,
+            Story.LATE: self._late,
+            Story.TWICE: self._twice,
+            Story.FIRST_COPY: self._first_copy,
+            Story.STALE_MIRROR: self._stale_mirror,
+            Story.TWO_OPERATORS: self._two_operators,
+            Story.DEGRADED: self._degraded,
+            Story.SUCCESSOR: self._successor,
+        }
 
     # --- the stories
 
@@ -88,7 +91,7 @@ class StoryFaults(LinkFaults):
         the site contacts the promoted one before it reaches the arbiter.
         """
         active = await self._beginning()
-        to_arbiter = _both_ways(self._sites.hosts(active), ARBITERS)
+        to_arbiter = both_ways(self._sites.hosts(active), ARBITERS)
         self._sever(to_arbiter, f"site {active} from the arbiter")
         await self._world.pause(self._sites.plan.lease_ms / 1000 + self._world.chance.uniform(2.5, 5.0))
         self._sever(self._around(active), f"site {active} is lost to all but clients")
@@ -135,7 +138,7 @@ class StoryFaults(LinkFaults):
 
     async def _first_copy(self) -> None:
         """The line is too slow for the first copy."""
-        lines = _both_ways((self._sites.mirrors["b"].host,), self._sites.hosts("a"))
+        lines = both_ways((self._sites.mirrors["b"].host,), self._sites.hosts("a"))
         if self._world.chance.random() < 0.5:
             await self._until(lambda: self._operators[0].has_link, PROMOTED_S_MAX)
             await self._wait(0.0, 0.5)
@@ -170,7 +173,7 @@ class StoryFaults(LinkFaults):
         """
         active = await self._beginning()
         first, second = self._operators[1], self._operators[0]
-        line = _both_ways((first.host,), self._sites.hosts(active))
+        line = both_ways((first.host,), self._sites.hosts(active))
         first.on_step = lambda step: self._sever(line, "the operator's line") if step == "promote" else None
         first.move(other(active), is_planned=True)
         await self._until(lambda: self._is_known_at(active, other(active)), PROMOTED_S_MAX)
@@ -185,7 +188,7 @@ class StoryFaults(LinkFaults):
     async def _degraded(self) -> None:
         """The leader stops waiting for a standby that lags, and is lost."""
         active = await self._beginning()
-        line = _both_ways((self._sites.mirrors[other(active)].host,), self._sites.hosts(active))
+        line = both_ways((self._sites.mirrors[other(active)].host,), self._sites.hosts(active))
         self._sever(line, f"the line between the mirror into {other(active)} and site {active}")
         await self._until(lambda: self._lacks_acknowledged(other(active)), PROMOTED_S_MAX)
         self._lose(active)
@@ -242,7 +245,7 @@ class StoryFaults(LinkFaults):
         """The mirror does not follow for a while."""
         chance = self._world.chance
         mirror = self._sites.mirrors[other(active)]
-        lines = _both_ways((mirror.host,), self._sites.hosts(active))
+        lines = both_ways((mirror.host,), self._sites.hosts(active))
         match chance.choice(("nothing", "cut", "cut", "slow", "killed", "paused")):
             case "cut":
                 self._sever(lines, f"the line between the mirror into {other(active)} and site {active}")
@@ -350,6 +353,7 @@ class StoryFaults(LinkFaults):
         await self._world.pause(self._world.chance.uniform(shortest_s, longest_s))
 
 
-def _both_ways(some: Sequence[str], others: Sequence[str]) -> Pairs:
+def both_ways(some: Sequence[str], others: Sequence[str]) -> Pairs:
+    """Both directions between two groups of hosts."""
     there = {(one, another) for one in some for another in others}
     return there | {(another, one) for one, another in there}

@@ -99,7 +99,11 @@ class Standbys:
             hold.note_mark(is_marked=is_marked)
 
     def wants_mark(self, image: ClusterImage, link: str) -> bool:
-        """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone."""
+        """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone, or
+        depend on it: an arbiter that has lost its data has to get it again.
+        """
+        if link in self._marked_links and self.is_behind(image, link):
+            return True
         checked = self._partitions.checked_holds.values()
         return any(hold.wants_mark for _, hold in self._holds_of(image, link, checked))
 

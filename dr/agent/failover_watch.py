@@ -38,6 +38,7 @@ from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
 from wire.protocol.ids import UNKNOWN
 from wire.rules.links import FailoverMode, failover_mode, other_site
 from wire.znodes.documents import MalformedZnode
@@ -132,9 +133,8 @@ class FailoverWatch:
             raise OperationalFailure(
                 views.arbiter_problem or f"the arbiter is not at epoch {record.epoch} of link {record.name}"
             )
-        closed = await self._closed_gates(
-            record, await self._own_evidence(record), await self._is_copy_complete(record)
-        )
+        is_complete = await self._is_copy_complete(record)
+        closed = await self._closed_gates(record, await self._own_evidence(record), is_complete, held)
         if closed is None:
             raise OperationalFailure(f"link {record.name} is being changed at this moment: repeat the request")
         if closed:
@@ -228,7 +228,7 @@ class FailoverWatch:
             return
         evidence = await self._own_evidence(record)
         watched.note_ends(evidence, self._clock.monotonic_ms())
-        closed = await self._closed_gates(record, evidence, watched.is_copy_complete)
+        closed = await self._closed_gates(record, evidence, watched.is_copy_complete, views.arbiter)
         if closed is None:
             return  # The link's record has just changed: the next look uses the new one.
         if closed:
@@ -244,7 +244,7 @@ class FailoverWatch:
         return await self._observer(record).site_evidence(self._own_client())
 
     async def _closed_gates(
-        self, record: LinkRecord, evidence: SiteEvidence, is_copy_complete: bool
+        self, record: LinkRecord, evidence: SiteEvidence, is_copy_complete: bool, held: ArbiterRecord | None
     ) -> list[str] | None:
         """The closed gates as sentences; None if the link's record has changed meanwhile."""
         if record.epoch != evidence.record.epoch:
@@ -257,6 +257,7 @@ class FailoverWatch:
             now_ms=self._clock.now_ms(),
             is_copy_complete=is_copy_complete,
             out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],
+            has_lost_marks=held is None or held.has_lost_former,
         )
 
     async def _is_copy_complete(self, record: LinkRecord) -> bool:

@@ -271,9 +271,16 @@ class PeerWatch:
         # An equal epoch is the peer's agreement. A lower epoch means that the peer has not read the
         # new record yet.
         elif theirs.epoch == own.epoch:
-            if not self.is_confirmed(own) and await self._may_confirm(own):
+            if not self._is_settled(own) and await self._may_confirm(own):
                 await self._confirm(own)
             await self._on_level(own)
+
+    def _is_settled(self, own: LinkRecord) -> bool:
+        """True if the peer's agreement adds nothing. Under a lease a permit may be valid although
+        the arbiter has lost its data: the epoch is opened again only with the peer's agreement.
+        """
+        is_under_lease = own.lease_ms and own.active_site == self._site
+        return self.is_confirmed(own) and (not is_under_lease or self._leases.is_requested(own))
 
     async def _may_confirm(self, own: LinkRecord) -> bool:
         return own.active_site != self._site or not await awaits_truncation(own, self._store)

@@ -653,7 +653,7 @@ class GrantVowReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ArbiterRecord(_message.Message):
-    __slots__ = ("link", "epoch", "active_site", "is_open", "lease_ms", "updated_at_ms", "wait_ms")
+    __slots__ = ("link", "epoch", "active_site", "is_open", "lease_ms", "updated_at_ms", "wait_ms", "has_lost_former")
     LINK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SITE_FIELD_NUMBER: _ClassVar[int]
@@ -661,6 +661,7 @@ class ArbiterRecord(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOST_FORMER_FIELD_NUMBER: _ClassVar[int]
     link: str
     epoch: int
     active_site: str
@@ -668,4 +669,5 @@ class ArbiterRecord(_message.Message):
     lease_ms: int
     updated_at_ms: int
     wait_ms: int
-    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., is_open: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    has_lost_former: bool
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., is_open: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., has_lost_former: _Optional[bool] = ...) -> None: ...

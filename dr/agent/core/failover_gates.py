@@ -143,17 +143,20 @@ def closed_gates(
     now_ms: int,
     is_copy_complete: bool,
     out_of_sync: Sequence[int] = (),
+    has_lost_marks: bool = False,
 ) -> list[str]:
     """The reasons, in sentences, why only a person may promote the standby; none when it may be
     promoted. `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
     `failovers_at_ms`: Unix ms of the link's former unplanned failovers; `now_ms`: Unix ms;
-    `is_copy_complete`: the active site has reported in this epoch that the standby protects it.
+    `is_copy_complete`: the active site has reported in this epoch that the standby protects it;
+    `has_lost_marks`: the arbiter has lost its data, and the active site has not reported since that
+    the standby has everything.
     """
     first_copy = f"the first copy at {evidence.site} was not complete yet in epoch {record.epoch}"
     return [
         *([] if is_copy_complete else [first_copy]),
         *_incomplete(evidence),
-        *_out_of_sync(record, out_of_sync),
+        *_out_of_sync(record, out_of_sync, has_lost_marks=has_lost_marks),
         *_lag(record, evidence),
         *_too_often([at_ms for at_ms in failovers_at_ms if now_ms - at_ms < PERIOD_MS]),
     ]
@@ -175,8 +178,14 @@ def _incomplete(evidence: SiteEvidence) -> list[str]:
     return problems
 
 
-def _out_of_sync(record: LinkRecord, node_ids: Sequence[int]) -> list[str]:
-    if not node_ids or sync_policy(record) in (SyncPolicy.NONE, SyncPolicy.BOUND):
+def _out_of_sync(record: LinkRecord, node_ids: Sequence[int], *, has_lost_marks: bool) -> list[str]:
+    if sync_policy(record) in (SyncPolicy.NONE, SyncPolicy.BOUND):
+        return []
+    if has_lost_marks:
+        return [
+            f"the arbiter has lost its data, and may have lost that brokers of {record.active_site} were out of sync"
+        ]
+    if not node_ids:
         return []
     nodes = ", ".join(map(str, sorted(node_ids)))
     return [f"brokers {nodes} of {record.active_site} acknowledged records that the standby may lack"]

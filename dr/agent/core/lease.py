@@ -15,6 +15,9 @@ Invariants (the tests' names carry the letters):
          permit can have been renewed
     L-c  an epoch is opened only on request: the account is kept, or both sites agree about it
     L-d  an agent never replaces an arbiter's record of the same or a higher epoch
+    L-e  an arbiter that has lost its data names no holder, and does not know whether a later epoch
+         was open: an epoch is opened there only after a whole lease, and one that was open before
+         only on a request that is made after the loss
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from dr.sites.core.fencing import FIRST_EPOCH
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
 from wire.rules.links import other_site
@@ -111,19 +115,34 @@ class LinkLeaseMachine:
         self._requested_epoch = 0
         self._closed_epoch = 0
         self._closed_at_ms = 0.0
+        self._is_reopened = False
+        self._writing_epoch = 0
+        """The epoch in which the site takes writes without a lease, until the arbiter opens it."""
 
-    def request_open(self, epoch: int) -> None:
+    def request_open(self, epoch: int, *, is_writing: bool = False) -> None:
         """Request that the epoch be opened: its account is stored, or the other site also has the
-        epoch.
+        epoch. `is_writing`: the site takes writes in it without a lease, and goes on.
         """
         self._requested_epoch = max(self._requested_epoch, epoch)
+        if is_writing:
+            self._writing_epoch = epoch
 
     def is_requested(self, epoch: int) -> bool:
         """True if the epoch is requested."""
         return self._requested_epoch >= epoch
 
-    def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float) -> None:
-        """Update the state with the arbiter's record; `now_ms` was read after the answer."""
+    def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float, was_open: bool = False) -> None:
+        """Update the state with the arbiter's record; `now_ms` was read after the answer.
+        `was_open`: the site knows that the arbiter had opened the record's epoch for it.
+        """
+        if arbiter is not None and arbiter.is_open:
+            self._writing_epoch = 0
+        is_reopened = arbiter is not None and not arbiter.is_open and arbiter.has_lost_former and was_open
+        # The other site may have been promoted before the arbiter lost its data: what was known
+        # before does not count any more.
+        if arbiter is not None and is_reopened and not self._is_reopened and arbiter.epoch != self._writing_epoch:
+            self._requested_epoch = 0
+        self._is_reopened = is_reopened
         # The link was closed at or before this look, so a wait from now can only be too long, never
         # too short.
         if arbiter is not None and not arbiter.is_open and arbiter.epoch != self._closed_epoch:
@@ -137,10 +156,11 @@ class LinkLeaseMachine:
         may_be_held_elsewhere: bool,
         now_ms: float,
         not_renewed_since_ms: float | None = None,
+        was_open: bool = False,
     ) -> LeaseDecision:
         """Decide the next step from this site's record of the link and the arbiter's record.
         `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
-        since `not_renewed_since_ms` where that is known.
+        since `not_renewed_since_ms` where that is known. `was_open` as for `observe`.
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)
@@ -151,7 +171,9 @@ class LinkLeaseMachine:
         # Only the record of a lower epoch is replaced: two agents that see the same epoch must not
         # overwrite each other (L-d).
         if arbiter is None or arbiter.epoch < record.epoch:
-            return LeaseDecision(step=LeaseStep.RAISE, record=_closed(record, arbiter))
+            # a new link has no permits yet
+            has_lost_data = arbiter is None and (was_open or record.epoch > FIRST_EPOCH)
+            return LeaseDecision(step=LeaseStep.RAISE, record=_closed(record, arbiter, has_lost_data=has_lost_data))
         # The arbiter's record decides: a record with a lower epoch may come from a site that was
         # disconnected
         if arbiter.epoch > record.epoch or arbiter.active_site != self._site:
@@ -167,7 +189,10 @@ class LinkLeaseMachine:
             problem = f"epoch {record.epoch} is closed until its failover is completed, or {peer} has it too"
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
-        if not_renewed_since_ms is not None:
+        if arbiter.has_lost_former:
+            # the holders and the presence before the loss are not known (L-e)
+            may_be_held_elsewhere = record.epoch != self._writing_epoch
+        elif not_renewed_since_ms is not None:
             # Renewals need presence at the arbiter, or a vow of this site. So the last renewal is
             # at or before the end of the presence or the last vow, which may be before the link
             # was closed.
@@ -182,11 +207,13 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         opened = ArbiterRecord()
         opened.CopyFrom(arbiter)
+        # It stays known that data was lost: marks of brokers were lost as well
+        # (`leases/marks.py`).
         opened.is_open = True
         return LeaseDecision(step=LeaseStep.OPEN, record=opened)
 
 
-def _closed(record: LinkRecord, before: ArbiterRecord | None) -> ArbiterRecord:
+def _closed(record: LinkRecord, before: ArbiterRecord | None, *, has_lost_data: bool) -> ArbiterRecord:
     """The arbiter's record of a raised epoch. It keeps the longest lease that was in force, because
     brokers may hold permits of that length.
     """
@@ -201,4 +228,5 @@ def _closed(record: LinkRecord, before: ArbiterRecord | None) -> ArbiterRecord:
         lease_ms=record.lease_ms,
         wait_ms=max(former_ms, record.lease_ms),
         updated_at_ms=record.updated_at_ms,
+        has_lost_former=has_lost_data or (before is not None and not before.is_open and before.has_lost_former),
     )

@@ -75,7 +75,10 @@ class ArbiterEpochs:
     async def _decide(self, kept: KeptLease, record: LinkRecord) -> LeaseDecision:
         doors = self._doors
         arbiter = None if kept.arbiter is None else kept.arbiter.record
-        kept.machine.observe(arbiter, now_ms=doors.clock.monotonic_ms())
+        # The site's own ZooKeeper knows an epoch that was open before the arbiter lost its data.
+        has_lost_data = arbiter is None or (not arbiter.is_open and arbiter.has_lost_former)
+        was_open = has_lost_data and await self.is_known_open(kept, record)
+        kept.machine.observe(arbiter, now_ms=doors.clock.monotonic_ms(), was_open=was_open)
         may_be_held, not_renewed_since_ms = False, None
         # The epoch is open, so no permit of an earlier epoch can be valid.
         if arbiter is not None and not arbiter.is_open:
@@ -97,6 +100,7 @@ class ArbiterEpochs:
             may_be_held_elsewhere=may_be_held,
             not_renewed_since_ms=not_renewed_since_ms,
             now_ms=doors.clock.monotonic_ms(),
+            was_open=was_open,
         )
 
     async def _forget_holders(self, record: LinkRecord) -> None:

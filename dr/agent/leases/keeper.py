@@ -100,14 +100,18 @@ class LeaseKeeper:
             task.cancel()
         await asyncio.gather(*self._turns, return_exceptions=True)
 
-    def request_open(self, record: LinkRecord) -> None:
+    def request_open(self, record: LinkRecord, *, is_writing: bool = False) -> None:
         """Request that the link's epoch be opened: its account is stored, or the other site also
-        has the epoch.
+        has the epoch. `is_writing`: the site takes writes in it without a lease.
         """
         machine = self._of(record.name).machine
-        if not machine.is_requested(record.epoch):
-            machine.request_open(record.epoch)
+        if is_writing or not machine.is_requested(record.epoch):
+            machine.request_open(record.epoch, is_writing=is_writing)
             self._wake.set()
+
+    def is_requested(self, record: LinkRecord) -> bool:
+        """True if the opening of the record's epoch is requested."""
+        return self._of(record.name).machine.is_requested(record.epoch)
 
     def has_permit(self, record: LinkRecord) -> bool:
         """True if the own broker holds a permit of the record's epoch."""
@@ -240,6 +244,7 @@ class LeaseKeeper:
             await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=lease_ms, giver=FROM_ARBITER)
             await self._epochs.note_opened(kept, record)
             await self._marks.follow(kept, record, holder)
+            await self._marks.settle_loss(kept, record, holder)
         except ArbiterChanged:
             # Another process has changed the record or this broker's holder node. The next turn
             # reads and registers again.

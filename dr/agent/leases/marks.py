@@ -10,8 +10,10 @@ from dr.agent.arbiter import ArbiterChanged
 from dr.agent.leases.kept_lease import BROKER_TIMEOUT_S, KeptLease, LeaseDoors
 from dr.sites.core.sync_policies import is_suspended
 from runtime.logs import state_change_logger
-from wire.control.broker_pb2 import ConfirmLinkRequest, SyncMark
+from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, SyncMark
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
+from wire.rules.links import SyncPolicy, sync_policy
 from wire.znodes.arbiter_znodes import Holder
 
 
@@ -23,11 +25,19 @@ class SyncMarks:
         self._state_change = state_change_logger()
 
     async def begin(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """Mark a newly registered broker if the link's sync policy is suspended: its writers do not
-        wait for the lost site.
+        """Mark a newly registered broker before its first permit if its writers do not wait for the
+        standby: the link's sync policy is suspended, or the arbiter has lost the broker's mark with
+        its data.
         """
-        if is_suspended(record) and not kept.is_out_of_sync:
+        if not kept.is_out_of_sync and (is_suspended(record) or await self._is_marked_here(record)):
             await self._mark(kept, record, holder, version=kept.holder_version, is_out_of_sync=True)
+
+    async def _is_marked_here(self, record: LinkRecord) -> bool:
+        if sync_policy(record) is SyncPolicy.NONE:
+            return False
+        asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch)
+        reply: ConfirmLinkReply = await self._doors.broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
+        return reply.wants_mark
 
     async def follow(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
         """Mark the broker at the arbiter before it acknowledges records that the standby lacks;
@@ -48,6 +58,26 @@ class SyncMarks:
             and not await self._is_behind_elsewhere(record, holder)
         ):
             await self._remove_mark(kept, record, holder)
+
+    async def settle_loss(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        """After a loss of the arbiter's data, store there that the standby has everything: until
+        then a mark may be missing, of a broker that is away, too.
+        """
+        doors, held = self._doors, kept.arbiter
+        if (
+            held is None
+            or not held.record.has_lost_former
+            or not doors.cache.facts.has_lowest_node_id(doors.broker_address)
+        ):
+            return
+        if not kept.reply.is_confirmed or kept.reply.is_standby_behind or is_suspended(record):
+            return
+        if await self._is_behind_elsewhere(record, holder):
+            return
+        settled = ArbiterRecord()
+        settled.CopyFrom(held.record)
+        settled.has_lost_former = False
+        kept.arbiter = await doors.arbiter.store(settled, version=held.version, timeout_ms=record.lease_ms)
 
     async def _is_behind_elsewhere(self, record: LinkRecord, holder: Holder) -> bool:
         """True if the standby lacks records of another broker of the site, or may lack them."""

@@ -227,7 +227,8 @@ async def test_a_broker_whose_permit_was_withdrawn_has_no_mark_in_a_later_epoch(
     hosted = active.hosted()
     active.replicas.append(hosted, batch(), acks=1)
     active.pass_time(TIMEOUT_MS)
-    assert (await active.confirm(mark=SyncMark.OUT_OF_SYNC)).wants_mark
+    assert (await active.confirm()).wants_mark
+    await active.confirm(mark=SyncMark.OUT_OF_SYNC)
     active.pass_time(100)
     assert hosted.state.high_watermark == 1
     await active.confirm(permit_until_ms=-1)
@@ -235,7 +236,8 @@ async def test_a_broker_whose_permit_was_withdrawn_has_no_mark_in_a_later_epoch(
     active.replicas.append(hosted, batch(), acks=1)
     active.pass_time(2 * TIMEOUT_MS)
     assert hosted.state.high_watermark == 1
-    assert (await active.confirm(epoch=2, mark=SyncMark.OUT_OF_SYNC)).wants_mark
+    assert (await active.confirm(epoch=2)).wants_mark
+    await active.confirm(epoch=2, mark=SyncMark.OUT_OF_SYNC)
     active.pass_time(100)
     assert hosted.state.high_watermark == 2
 
@@ -261,3 +263,19 @@ async def test_a_link_that_was_deleted_and_made_again_has_no_mark(active: Active
     active.pass_time(2 * TIMEOUT_MS)
     assert hosted.state.high_watermark == 0
     assert (await active.confirm()).wants_mark
+
+
+async def test_a_mark_is_wanted_again_while_the_standby_is_behind(active: Active) -> None:
+    """An arbiter that has lost its data needs it."""
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000)
+    await active.report(0, 0, 0)
+    hosted = active.hosted()
+    active.replicas.append(hosted, batch(), acks=1)
+    active.pass_time(TIMEOUT_MS)
+    await active.confirm(mark=SyncMark.OUT_OF_SYNC)
+    active.pass_time(100)
+    assert hosted.state.high_watermark == 1
+    assert (await active.confirm()).wants_mark
+    for _ in range(3):
+        await active.report(1, 0, 0)
+    assert not (await active.confirm(mark=SyncMark.IN_SYNC)).wants_mark

@@ -100,6 +100,22 @@ async def test_a_site_that_a_failover_truncates_is_confirmed_after_the_account(m
     assert confirmed == [own.epoch]
 
 
+@pytest.mark.parametrize("is_requested", [True, False])
+async def test_a_peer_that_agrees_after_the_arbiter_lost_its_data_lets_the_epoch_open_again(is_requested: bool) -> None:
+    """The permit of before is valid for a moment, and does not show that the peer agrees now."""
+    watch, requested = watch_at_a(), list[int]()
+    leases: Any = SimpleNamespace(
+        has_permit=lambda _: True,
+        is_requested=lambda _: is_requested,
+        request_open=lambda own: requested.append(own.epoch),
+    )
+    watch._leases = leases
+    own = record(active="a")
+    own.lease_ms = 1_000
+    await watch._compare(own, own)
+    assert requested == ([] if is_requested else [2])
+
+
 def test_a_link_that_the_peer_lacks_is_unknown_to_it_while_it_answers() -> None:
     watch, own = watch_at_a(), record(active="a")
     assert not watch.is_unknown_to_peer(own), "a peer that has not answered may have the link"

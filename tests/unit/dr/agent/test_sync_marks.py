@@ -12,13 +12,14 @@ from typing import Any
 import grpc
 import pytest
 
-from dr.agent.arbiter import ArbiterChanged, ArbiterSilent
+from dr.agent.arbiter import ArbiterChanged, ArbiterSilent, KeptRecord
 from dr.agent.core.lease import LinkLeaseMachine
 from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
 from dr.agent.leases.marks import SyncMarks
 from dr.agent.leases.permits import Permits
 from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, SyncMark
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
 from wire.znodes.arbiter_znodes import Holder
 
 HOLDER = Holder("a", 1)
@@ -47,7 +48,8 @@ class Broker:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
         if request.mark == SyncMark.OUT_OF_SYNC or (request.mark == SyncMark.IN_SYNC and not self.is_behind):
             self.is_marked = request.mark == SyncMark.OUT_OF_SYNC
-        return ConfirmLinkReply(is_confirmed=True, is_standby_behind=self.is_behind)
+        wants_mark = self.is_marked and self.is_behind
+        return ConfirmLinkReply(is_confirmed=True, wants_mark=wants_mark, is_standby_behind=self.is_behind)
 
 
 class Site:
@@ -63,8 +65,11 @@ class Site:
         brokers = {"a:1": self.own, "a:2": self.other}
         registrations = {node: (SimpleNamespace(grpc_address=f"a:{node}"), None) for node in (1, 2)}
         clock: Any = SimpleNamespace(monotonic_ms=lambda: 1_000.0)
-        cache: Any = SimpleNamespace(facts=SimpleNamespace(links={"a-b": RECORD}, brokers=registrations))
-        arbiter: Any = SimpleNamespace(mark_holder=self._mark)
+        facts = SimpleNamespace(
+            links={"a-b": RECORD}, brokers=registrations, has_lowest_node_id=lambda address: address == "a:1"
+        )
+        cache: Any = SimpleNamespace(facts=facts)
+        arbiter: Any = SimpleNamespace(mark_holder=self._mark, store=self._store)
         channels: Any = SimpleNamespace(broker_control=brokers.__getitem__)
         own: Any = self.own
         doors = LeaseDoors(
@@ -91,6 +96,22 @@ class Site:
         if self.failure is not None:
             raise self.failure
         return self._version
+
+    async def _store(self, record: ArbiterRecord, *, version: int, **_: Any) -> KeptRecord:
+        return KeptRecord(record=record, version=version + 1)
+
+    async def register(self) -> None:
+        """The broker registers at an arbiter that has lost its mark with its data."""
+        self.is_marked_at_arbiter = self.kept.is_out_of_sync = False
+        lost = ArbiterRecord(link="a-b", epoch=1, active_site="a", is_open=True, has_lost_former=True)
+        self.kept.arbiter = KeptRecord(record=lost, version=1)
+        await self._marks.begin(self.kept, RECORD, HOLDER)
+
+    async def settle_loss(self) -> bool:
+        """A turn after the loss; whether the arbiter knows that no mark is missing."""
+        await self._marks.settle_loss(self.kept, RECORD, HOLDER)
+        assert self.kept.arbiter is not None
+        return not self.kept.arbiter.record.has_lost_former
 
     async def renew(self) -> None:
         """A renewal has succeeded: the broker gets its permit."""
@@ -148,3 +169,24 @@ async def test_a_mark_that_another_turn_sets_meanwhile_is_not_removed() -> None:
     with pytest.raises(ArbiterChanged):
         await site.turn()
     assert (site.own.is_marked, site.is_marked_at_arbiter) == (True, True)
+
+
+async def test_a_mark_that_the_arbiter_has_lost_is_made_again_before_the_first_permit() -> None:
+    site = Site()
+    site.own.is_behind = True
+    await site.register()
+    assert (site.is_marked_at_arbiter, site.kept.is_out_of_sync) == (True, True)
+
+
+async def test_a_loss_of_marks_is_settled_when_the_standby_has_everything_of_each_broker() -> None:
+    site = Site()
+    site.own.is_behind = True
+    await site.register()
+    await site.turn()
+    assert not await site.settle_loss()
+    site.own.is_behind, site.other.is_behind = False, True
+    await site.turn()
+    assert not await site.settle_loss()
+    site.other.is_behind = False
+    await site.turn()
+    assert await site.settle_loss()

@@ -129,6 +129,23 @@ def test_a_whole_copy_may_be_promoted() -> None:
     assert gates(evidence({KEY: COPY, OTHER: COPY}, mirror_age_ms=3_000)) == []
 
 
+@pytest.mark.parametrize(("policy", "is_closed"), [("block", True), ("degrade", True), ("bound", False), ("", False)])
+def test_g_e_a_sync_link_whose_marks_the_arbiter_may_have_lost_waits_for_a_person(policy: str, is_closed: bool) -> None:
+    record = LinkRecord()
+    record.CopyFrom(RECORD)
+    record.sync_policy = policy
+    found = closed_gates(
+        record,
+        evidence({KEY: COPY, OTHER: COPY}),
+        failovers_at_ms=(),
+        now_ms=NOW_MS,
+        is_copy_complete=True,
+        has_lost_marks=True,
+    )
+    sentence = "the arbiter has lost its data, and may have lost that brokers of a were out of sync"
+    assert found == ([sentence] if is_closed else [])
+
+
 def test_g_c_an_incomplete_copy_waits_for_a_person() -> None:
     missing = UnprotectedTopic(topic="flights", partitions=(1,), reason="flights is not here in full")
     assert gates(evidence({KEY: COPY}, unprotected=(missing,))) == ["flights is not here in full"]

@@ -92,6 +92,50 @@ def test_l_d_only_an_older_record_of_the_arbiter_is_replaced(known: ArbiterRecor
     assert (found.record.epoch, found.record.active_site, found.record.is_open) == (2, "a", False)
 
 
+def test_l_e_an_arbiter_that_has_lost_its_data_is_known_by_a_later_epoch_or_one_that_was_open() -> None:
+    assert decided(link(epoch=2), None).record.has_lost_former
+    assert not decided(link(epoch=1), None).record.has_lost_former
+    assert decided(link(epoch=1), None, was_open=True).record.has_lost_former
+    before = held(epoch=1, active="b", is_open=False)
+    before.has_lost_former = True  # its wait may not be over
+    assert decided(link(epoch=2), before).record.has_lost_former
+    before.is_open = True
+    assert not decided(link(epoch=2), before).record.has_lost_former
+
+
+def lost_and_closed() -> ArbiterRecord:
+    record = held(is_open=False)
+    record.has_lost_former = True
+    return record
+
+
+def test_l_e_after_a_loss_of_data_a_whole_lease_is_waited_for_although_no_holder_is_known() -> None:
+    given = {"may_be_held_elsewhere": False, "not_renewed_since_ms": -5_000.0, "is_requested": True}
+    assert decided(link(), lost_and_closed(), now_ms=1_009.0, **given).step is LeaseStep.WAIT
+    assert decided(link(), lost_and_closed(), now_ms=1_010.0, **given).step is LeaseStep.OPEN
+
+
+def test_l_e_an_epoch_that_was_open_before_the_loss_needs_another_request() -> None:
+    machine = LinkLeaseMachine("a")
+    machine.request_open(2)
+    for _ in range(2):
+        machine.observe(lost_and_closed(), now_ms=0.0, was_open=True)
+        found = machine.decide(link(), lost_and_closed(), may_be_held_elsewhere=False, now_ms=5_000.0, was_open=True)
+        assert found.step is LeaseStep.WAIT
+    machine.request_open(2)
+    machine.observe(lost_and_closed(), now_ms=5_000.0, was_open=True)
+    found = machine.decide(link(), lost_and_closed(), may_be_held_elsewhere=False, now_ms=5_000.0, was_open=True)
+    assert found.step is LeaseStep.OPEN
+
+
+def test_a_site_that_writes_without_a_lease_gets_one_without_a_wait() -> None:
+    machine = LinkLeaseMachine("a")
+    machine.request_open(2, is_writing=True)
+    machine.observe(lost_and_closed(), now_ms=0.0, was_open=True)
+    found = machine.decide(link(), lost_and_closed(), may_be_held_elsewhere=False, now_ms=0.0, was_open=True)
+    assert found.step is LeaseStep.OPEN
+
+
 def test_the_wait_covers_the_longest_lease_that_was_in_force() -> None:
     before = ArbiterRecord(link="a-b", epoch=1, active_site="b", is_open=True, lease_ms=7_000, wait_ms=9_000)
     assert decided(link(lease_ms=1_000), before).record.wait_ms == 7_000

@@ -250,6 +250,27 @@ class OwnBrokers:
                 return Enforcement(problems=problems, has_leaders=bool(answers) and has_leaders)
             await asyncio.sleep(POLL_S)
 
+    async def wait_marked(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
+        """Wait until the arbiter has the mark of each live broker that acknowledged records which
+        the standby may lack; after the timeout there are problems.
+        """
+        request = ConfirmLinkRequest(link=record.name, epoch=record.epoch)
+        deadline = self._clock.monotonic_ms() + timeout_ms
+
+        async def ask(stub: BrokerControlStub) -> ConfirmLinkReply:
+            reply: ConfirmLinkReply = await stub.ConfirmLink(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        while True:
+            problems = [
+                f"broker {node_id}: {problem or 'is not marked out of sync at the arbiter yet'}"
+                for node_id, reply, problem in await self._ask_each(ask)
+                if reply is None or reply.wants_mark
+            ]
+            if not problems or self._clock.monotonic_ms() >= deadline:
+                return problems
+            await asyncio.sleep(POLL_S)
+
     async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> Confirmation:
         """Confirm the epoch to every live broker; after the timeout there are problems."""
         request = ConfirmLinkRequest(link=link, epoch=epoch, asks_writable=True)

@@ -46,7 +46,7 @@ from broker.replication.core.partition_effects import (
 from broker.replication.core.partition_invariants import violations
 from broker.replication.core.partition_state import PartitionState, Reached, ReplicaRole
 from broker.replication.core.replica_progress import ReplicaProgress
-from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
+from broker.replication.core.standby_terms import StandbyTerms
 from broker.replication.core.wake_ups import Change
 from runtime.invariants import InvariantBroken
 from wire.protocol.ids import UNCHECKED_EPOCH
@@ -78,8 +78,7 @@ class Partition(PartitionState):
         """Follow the controller's decision and the link's terms; STALE (and nothing changed) for an
         older leader epoch.
         """
-        # equal epochs are processed: the same image may have another ISR, configs or terms of the
-        # link
+        # an image of the same epoch may have another ISR, other configs or terms of the link
         if image.leader_epoch < self.leader_epoch:
             return Decision(LeadershipChange.STALE, NO_EFFECTS)
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
@@ -99,7 +98,7 @@ class Partition(PartitionState):
             self._apply_isr(image)
             change, began = self._begin_leadership(image, now_ms)
             effects += began
-        self.hold = hold_by_terms(self.hold, terms if self.is_leader else None, now_ms=now_ms)
+        self.follow_terms(terms if self.is_leader else None, now_ms=now_ms)
         if effects:
             self._note(change, "of", image.leader, "in epoch", image.leader_epoch, "in sync", self.isr)
         return Decision(change, self._advance(effects))
@@ -136,6 +135,7 @@ class Partition(PartitionState):
 
     def _forget_leadership(self) -> None:
         self.proposed_isr = self.hold = self.flushed_end = None
+        self.has_acknowledged_alone = False
         self.followers.clear()
         self.joining.clear()
 

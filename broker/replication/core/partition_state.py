@@ -18,6 +18,7 @@ from broker.replication.core.partition_effects import (
 )
 from broker.replication.core.replica_progress import ReplicaProgress
 from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
 from wire.protocol.ids import NO_EPOCH, NO_NODE
 
 STORY_LENGTH: Final = 12
@@ -93,6 +94,10 @@ class PartitionState:
     no record that a consumer has read; None without such a limit.
     """
     hold: StandbyHold | None = None
+    has_acknowledged_alone: bool = False
+    """On the leader, True if records of this leadership may have been acknowledged while no hold
+    waited for a standby.
+    """
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
     truncation_count: int = 0
     _awaited_flush_end: int = 0
@@ -112,6 +117,12 @@ class PartitionState:
     def is_follower(self) -> bool:
         """True while this broker follows another one."""
         return self.role is ReplicaRole.FOLLOWER
+
+    def follow_terms(self, terms: StandbyTerms | None, *, now_ms: float) -> None:
+        """Wait for the standby by these terms of the link, of which only a leader has some."""
+        self.has_acknowledged_alone |= self.is_leader and terms is None
+        self.hold = hold_by_terms(self.hold, terms, now_ms=now_ms, has_acknowledged_alone=self.has_acknowledged_alone)
+        self.has_acknowledged_alone &= self.hold is None
 
     @property
     def unfetched_in_sync(self) -> tuple[int, ...]:

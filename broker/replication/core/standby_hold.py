@@ -54,7 +54,7 @@ class StandbyHold:
     noted_at_ms: float = 0.0
     needs_mark: bool = False
     is_marked: bool = False
-    wants_mark: bool = False
+    is_waiting_for_mark: bool = False
     """The standby has not reported for too long, and only the mark is missing."""
 
     @classmethod
@@ -85,6 +85,14 @@ class StandbyHold:
             self.is_holding = True
 
     @property
+    def wants_mark(self) -> bool:
+        """True while the arbiter must get a mark: the hold waits for it, or the standby lacks
+        records that were acknowledged before the link waited for it.
+        """
+        is_behind = self.is_degraded and self.is_holding
+        return self.needs_mark and not self.is_marked and (self.is_waiting_for_mark or is_behind)
+
+    @property
     def bound(self) -> int | None:
         """The offset that the high watermark may not pass; None while nothing waits for the
         standby.
@@ -110,7 +118,7 @@ class StandbyHold:
 
     def needs_checks(self, *, high_watermark: int, mirrorable_end: int) -> bool:
         """True while time changes the hold, so that `check` must be called regularly."""
-        return self.is_holding and high_watermark < mirrorable_end
+        return (self.is_holding and high_watermark < mirrorable_end) or self.wants_mark
 
     def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:
         """The standby has everything below `acknowledged`."""
@@ -132,7 +140,7 @@ class StandbyHold:
 
     def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:
         """True if the hold is given up now, because the standby has not reported for too long."""
-        self.wants_mark = False
+        self.is_waiting_for_mark = False
         if high_watermark >= mirrorable_end or not self.is_holding:
             # nothing waits: the time without reports begins with the next record
             self.progressed_at_ms = now_ms
@@ -141,7 +149,7 @@ class StandbyHold:
             return False
         # without the mark the arbiter could promote a standby that lacks acknowledged records
         if self.needs_mark and not self.is_marked:
-            self.wants_mark = True
+            self.is_waiting_for_mark = True
             return False
         self.is_holding = False
         self.is_degraded = True

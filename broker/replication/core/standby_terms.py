@@ -27,13 +27,20 @@ class StandbyTerms(NamedTuple):
     """
 
 
-def hold_by_terms(hold: StandbyHold | None, terms: StandbyTerms | None, *, now_ms: float) -> StandbyHold | None:
-    """The hold of a leadership under these terms of its link: the same one, a new one, or none."""
+def hold_by_terms(
+    hold: StandbyHold | None, terms: StandbyTerms | None, *, now_ms: float, has_acknowledged_alone: bool = False
+) -> StandbyHold | None:
+    """The hold of a leadership under these terms of its link: the same one, a new one, or none.
+    `has_acknowledged_alone`: the leadership has acknowledged records without a hold.
+    """
     if terms is None or (hold is None and terms.needs_former):
         return None
     # a bound needs another kind of hold; the standby's acknowledged offset is copied to it
     if hold is None or isinstance(hold, LagBoundedHold) is not bool(terms.lag_bound_ms):
-        hold = _new_hold(terms, -1 if hold is None else hold.acknowledged, now_ms=now_ms)
+        former, hold = hold, _new_hold(terms, -1 if hold is None else hold.acknowledged, now_ms=now_ms)
+        # until the standby has reported them, it may lack records that it was not waited for
+        if not isinstance(hold, LagBoundedHold):
+            hold.is_degraded = hold.is_degraded or has_acknowledged_alone or former is not None
     hold.follow_policy(may_degrade=terms.may_degrade, timeout_ms=terms.timeout_ms)
     if isinstance(hold, LagBoundedHold):
         hold.bound_ms = terms.lag_bound_ms

@@ -16,6 +16,7 @@ from dr.agent.links_store import LinkConflict, awaits_truncation
 from dr.sites.core.link_checks import automatic_problems, record_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import SyncPolicy, sync_policy
 from wire.znodes.arbiter_znodes import Holder
 from wire.znodes.documents import MalformedZnode
 
@@ -24,6 +25,8 @@ CONFIRM_LEASES = 2
 """Further leases that a confirmation may take: the old one runs out, and brokers get the permits of
 the new one.
 """
+WAITING = (SyncPolicy.BLOCK, SyncPolicy.DEGRADE)
+"""Sync policies under which the standby lacks nothing while no broker is marked at the arbiter."""
 ADOPT_TIMEOUT_MS = 10_000
 """Used when the caller gives no timeout."""
 
@@ -201,9 +204,25 @@ class LinkChanges(Answers):
                 failover_mode=record.failover_mode,
             )
         if record.lease_ms and may_open:
-            self._parts.leases.request_open(record)
+            self._parts.leases.request_open(record, is_writing=not stored.lease_ms)
         await self._enforced(record, request.timeout_ms)
+        await self._check_marks(stored, record, request.timeout_ms)
         return site.LinkReply(record=record)
+
+    async def _check_marks(self, before: LinkRecord, record: LinkRecord, timeout_ms: int) -> None:
+        """Wait for the marks of a link that becomes a sync link: the standby may lack records that
+        were acknowledged before, and must not be promoted by itself then.
+        """
+        was_waiting, is_waiting = (sync_policy(one) in WAITING for one in (before, record))
+        if not record.lease_ms or was_waiting or not is_waiting:
+            return
+        problems = await self._parts.brokers.wait_marked(record, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS)
+        if problems:
+            message = (
+                f"the change of link {record.name!r} is in force at site {self._site}, but {'; '.join(problems)}: until "
+                "then the standby may be promoted by itself without records that were acknowledged before"
+            )
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
 
     def _automatic(self, record: LinkRecord) -> list[str]:
         cache = self._parts.cache

@@ -234,3 +234,41 @@ def test_a_standby_is_behind_until_it_has_everything_that_was_shown() -> None:
     partition.record_standby(10, now_ms=TIMEOUT_MS + 2)
     partition.record_standby(10, now_ms=TIMEOUT_MS + 3)
     assert not hold.is_behind(partition.high_watermark)
+
+
+def test_a_link_that_becomes_a_sync_link_needs_a_mark_until_its_standby_has_what_was_shown_before() -> None:
+    partition = CheckedPartition(node_id=1)
+    partition.change(image(), now_ms=0)
+    partition.record_append(10)
+    assert partition.high_watermark == 10
+    terms = StandbyTerms(may_degrade=False, timeout_ms=TIMEOUT_MS, needs_mark=True)
+    partition.change(image(), now_ms=0, terms=terms)
+    assert partition.hold is not None
+    assert (partition.hold.wants_mark, partition.hold.is_behind(10)) == (True, True)
+    partition.record_standby(9, now_ms=1)
+    assert partition.hold.wants_mark
+    partition.record_standby(10, now_ms=2)
+    assert (partition.hold.wants_mark, partition.hold.is_behind(10)) == (False, False)
+
+
+def test_a_new_leader_of_a_sync_link_needs_no_mark() -> None:
+    partition = CheckedPartition(node_id=1)
+    partition.change(image(), now_ms=0)
+    partition.record_append(10)
+    partition.change(
+        image(epoch=2), now_ms=0, terms=StandbyTerms(may_degrade=True, timeout_ms=TIMEOUT_MS, needs_mark=True)
+    )
+    assert partition.hold is not None
+    assert not partition.hold.wants_mark
+
+
+def test_a_link_that_waits_for_all_records_after_a_bound_needs_a_mark() -> None:
+    bounded = StandbyTerms(may_degrade=True, timeout_ms=TIMEOUT_MS, lag_bound_ms=500.0, needs_mark=True)
+    partition = CheckedPartition(node_id=1)
+    partition.change(image(), now_ms=0, terms=bounded)
+    partition.record_standby(0, now_ms=1)
+    partition.record_append(10)
+    partition.check_standby(now_ms=2)
+    partition.change(image(), now_ms=3, terms=bounded._replace(lag_bound_ms=0.0))
+    assert partition.hold is not None
+    assert partition.hold.wants_mark

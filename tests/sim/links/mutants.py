@@ -14,6 +14,7 @@ from broker.metadata.core.link_permits import LinkPermits
 from broker.replication import mirror_append
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
+from broker.replication.standbys import Standbys
 from broker.site.forwarded_writes import ForwardedWrites
 from controller.core.draft import Draft
 from controller.core.partitions import epoch_raises
@@ -21,6 +22,7 @@ from controller.core.state import facts
 from controller.stored import cluster_reader
 from dr.agent import failover_watch, links_store
 from dr.agent.arbiter import Arbiter
+from dr.agent.core import lease
 from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
 from dr.agent.leases import permits
 from dr.agent.leases.marks import SyncMarks
@@ -36,6 +38,7 @@ from runtime.process import OperationalFailure
 from tests.sim.mutants import Mutant, Original
 from tests.sim.seed_run import Kind
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
 from wire.protocol.messages.produce_codec import PartitionProduced, ProduceRequest, TopicProduced
 from wire.znodes.controller_znodes import decode_epoch_raise
 
@@ -155,6 +158,15 @@ def _ends_at_once(_: Original) -> Original:
             draft.record(facts.EpochRaiseEnded(name=name))
 
     return store_some
+
+
+def _hides_the_loss_of_data(closed: Original) -> Original:
+    def record(link: LinkRecord, before: ArbiterRecord | None, *, has_lost_data: bool) -> ArbiterRecord:
+        del has_lost_data
+        found: ArbiterRecord = closed(link, before, has_lost_data=False)
+        return found
+
+    return record
 
 
 def _removes_the_lease_at_the_active_site_first(_: Original) -> Original:
@@ -316,6 +328,20 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             "owner": alteration,
             "name": "_remove_lease",
             "substitute": _removes_the_lease_at_the_active_site_first,
+        },
+        {
+            "title": "an arbiter that has lost its data is believed",
+            "known_seed": 24,
+            "owner": lease,
+            "name": "_closed",
+            "substitute": _hides_the_loss_of_data,
+        },
+        {
+            "title": "a link becomes a sync link without a mark",
+            "known_seed": 124,
+            "owner": Standbys,
+            "name": "wants_mark",
+            "substitute": _always(False),
         },
     )
 )

@@ -70,7 +70,7 @@ class Story(enum.Enum):
     """The standby comes back without its logs; the active site is lost before they are copied."""
 
 
-COMMANDED: Final = (Story.LEASE_REMOVED,)
+COMMANDED: Final = (Story.LEASE_REMOVED, Story.EMPTIED, Story.POLICY, Story.LOST_DISK)
 """Stories of operators' commands and lost data in the middle of what the agents do
 (`command_stories.py`).
 """

@@ -56,6 +56,18 @@ class SiteFacts(Struct, frozen=True, kw_only=True):
         lowest = min(self.brokers, default=None)
         return lowest is not None and self.brokers[lowest][0].grpc_address == grpc_address
 
+    def has_leaders(self, link: LinkRecord) -> bool:
+        """True if a live broker leads each partition that the link carries."""
+        if any(place.kind == "topic" and carries_topic(link, place.name) for place in self.unreadable):
+            return False
+        leaders = (
+            self.states[topic, index][0].leader if (topic, index) in self.states else NO_NODE
+            for topic, assignment in self.topics.items()
+            if carries_topic(link, topic)
+            for index in assignment.partitions
+        )
+        return all(leader in self.brokers for leader in leaders)
+
 
 def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[LinkRecord]:
     """Links that join the two sites, by name."""

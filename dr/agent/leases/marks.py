@@ -72,6 +72,10 @@ class SyncMarks:
             return
         if not kept.reply.is_confirmed or kept.reply.is_standby_behind or is_suspended(record):
             return
+        # A broker that is away may have acknowledged what the standby lacks: only the next leaders
+        # of its partitions know.
+        if not doors.cache.facts.has_leaders(record):
+            return
         if await self._is_behind_elsewhere(record, holder):
             return
         settled = ArbiterRecord()

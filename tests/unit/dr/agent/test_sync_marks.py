@@ -11,16 +11,20 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from dr.agent.arbiter import ArbiterChanged, ArbiterSilent, KeptRecord
 from dr.agent.core.lease import LinkLeaseMachine
+from dr.agent.core.site_view import SiteFacts
 from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
 from dr.agent.leases.marks import SyncMarks
 from dr.agent.leases.permits import Permits
 from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, SyncMark
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
+from wire.protocol.ids import NO_NODE
 from wire.znodes.arbiter_znodes import Holder
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment
 
 HOLDER = Holder("a", 1)
 RECORD = LinkRecord(
@@ -32,6 +36,7 @@ RECORD = LinkRecord(
     phase=LinkPhase.MIRRORING,
     lease_ms=10_000,
     sync_policy="degrade",
+    topic_whitelist=["orders"],
 )
 Step = Callable[[], Awaitable[None]]
 
@@ -63,19 +68,17 @@ class Site:
         self.meanwhile: Step | None = None
         self.failure: Exception | None = None
         brokers = {"a:1": self.own, "a:2": self.other}
-        registrations = {node: (SimpleNamespace(grpc_address=f"a:{node}"), None) for node in (1, 2)}
+        registrations: Any = {node: (SimpleNamespace(grpc_address=f"a:{node}"), 0) for node in (1, 2)}
         clock: Any = SimpleNamespace(monotonic_ms=lambda: 1_000.0)
-        facts = SimpleNamespace(
-            links={"a-b": RECORD}, brokers=registrations, has_lowest_node_id=lambda address: address == "a:1"
-        )
-        cache: Any = SimpleNamespace(facts=facts)
+        facts = SiteFacts(site="a", links={"a-b": RECORD}, brokers=registrations)
+        self._cache: Any = SimpleNamespace(facts=facts)
         arbiter: Any = SimpleNamespace(mark_holder=self._mark, store=self._store)
         channels: Any = SimpleNamespace(broker_control=brokers.__getitem__)
         own: Any = self.own
         doors = LeaseDoors(
             site="a",
             arbiter=arbiter,
-            cache=cache,
+            cache=self._cache,
             store=NotImplemented,
             channels=channels,
             broker=own,
@@ -112,6 +115,12 @@ class Site:
         await self._marks.settle_loss(self.kept, RECORD, HOLDER)
         assert self.kept.arbiter is not None
         return not self.kept.arbiter.record.has_lost_former
+
+    def lead_by(self, leader: int) -> None:
+        """The site has one partition, with this leader."""
+        state = StoredPartitionState(leader=leader, leader_epoch=1, isr=(3,), controller_epoch=1)
+        topic = TopicAssignment(topic_id=b"t" * 16, partitions={0: (3,)})
+        self._cache.facts = replace(self._cache.facts, topics={"orders": topic}, states={("orders", 0): (state, 0)})
 
     async def renew(self) -> None:
         """A renewal has succeeded: the broker gets its permit."""
@@ -189,4 +198,16 @@ async def test_a_loss_of_marks_is_settled_when_the_standby_has_everything_of_eac
     assert not await site.settle_loss()
     site.other.is_behind = False
     await site.turn()
+    assert await site.settle_loss()
+
+
+@pytest.mark.parametrize("leader", [NO_NODE, 3])
+async def test_a_loss_of_marks_is_not_settled_while_a_partition_has_no_live_leader(leader: int) -> None:
+    """Broker 3 is away: the arbiter has lost its mark, and no other broker has a replica."""
+    site = Site()
+    await site.register()
+    await site.turn()
+    site.lead_by(leader)
+    assert not await site.settle_loss()
+    site.lead_by(2)
     assert await site.settle_loss()

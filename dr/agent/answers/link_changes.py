@@ -91,10 +91,16 @@ class LinkChanges(Answers):
 
     async def _forget_at_arbiter(self, link: LinkRecord) -> None:
         """Forget a link that this site has deleted. Not before: a failover may raise its epoch
-        until then, and must wait for the permits that the arbiter knows.
+        until then, and must wait for the permits that the arbiter knows. An active site that
+        reaches the arbiter writes under this record until it has deleted the link too, and forgets
+        it then.
         """
+        arbiter, active = self._parts.arbiter, link.active_site
         try:
-            await self._parts.arbiter.delete(link.name, epoch=link.epoch, timeout_ms=ARBITER_TIMEOUT_MS)
+            if active != self._site and await arbiter.present(active, timeout_ms=ARBITER_TIMEOUT_MS):
+                self._state_change.info("link stays at the arbiter", link=link.name, reason=f"{active} may write")
+                return
+            await arbiter.delete(link.name, epoch=link.epoch, timeout_ms=ARBITER_TIMEOUT_MS)
         except ArbiterSilent as silent:
             self._state_change.warning("link stays at the arbiter", link=link.name, reason=str(silent))
 

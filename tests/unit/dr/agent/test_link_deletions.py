@@ -5,6 +5,7 @@ knows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from dr.sites.core.record_changes import changed
 from tests.support.clock import ManualClock
 from tests.unit.dr.agent.test_links_store import RECORD
 from wire.control.site_pb2 import DeleteLinkRequest
+from wire.rules.links import other_site
 
 CONTEXT: Any = None
 LEASED = changed(RECORD, lease_ms=10_000)
@@ -29,16 +31,16 @@ class Site:
     process does while the deletion is under way.
     """
 
-    def __init__(self, happens_meanwhile: str = "") -> None:
-        self.happens_meanwhile = happens_meanwhile
+    def __init__(self, happens_meanwhile: str = "", *, name: str = "", present: Sequence[str] = ()) -> None:
+        self.happens_meanwhile, self._present = happens_meanwhile, present
         self.is_stored = self.is_at_arbiter = self.is_arbiter_reachable = True
         cache = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LEASED}))
         parts: Any = SimpleNamespace(
             store=SimpleNamespace(get=self._get, delete=self._delete),
-            arbiter=SimpleNamespace(record=self._record, delete=self._forget),
+            arbiter=SimpleNamespace(record=self._record, delete=self._forget, present=self._brokers_at_arbiter),
             cache=cache,
         )
-        self._answers = LinkChanges("b", ManualClock())
+        self._answers = LinkChanges(name or LEASED.active_site, ManualClock())
         self._answers.run_with(parts)
 
     async def _get(self, _name: str) -> Any:
@@ -59,6 +61,10 @@ class Site:
     async def _forget(self, _link: str, **_: Any) -> None:
         await self._record(_link)
         self.is_at_arbiter = False
+
+    async def _brokers_at_arbiter(self, site: str, **_: Any) -> Sequence[str]:
+        assert site == LEASED.active_site
+        return self._present
 
     async def delete(self) -> None:
         """An operator deletes the link."""
@@ -86,3 +92,13 @@ async def test_a_link_that_the_arbiter_would_keep_is_not_deleted() -> None:
         await site.delete()
     assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
     assert site.is_stored
+
+
+@pytest.mark.parametrize(("present", "is_at_arbiter"), [(["1"], True), ([], False)])
+async def test_a_passive_site_leaves_the_record_to_an_active_one_that_reaches_the_arbiter(
+    present: Sequence[str], is_at_arbiter: bool
+) -> None:
+    """The operator's command may end before the active site has deleted the link."""
+    site = Site(name=other_site(LEASED, LEASED.active_site), present=present)
+    await site.delete()
+    assert (site.is_stored, site.is_at_arbiter) == (False, is_at_arbiter)

@@ -9,7 +9,7 @@ import contextlib
 import grpc
 
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
-from dr.agent.arbiter import ArbiterSilent
+from dr.agent.arbiter import ArbiterSilent, KeptRecord
 from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
 from dr.agent.links_store import LinkConflict, awaits_truncation
@@ -142,16 +142,17 @@ class LinkChanges(Answers):
                 "granted permits to the other site"
             )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
-        newer = held is not None and (
-            held.record.epoch > record.epoch
-            or (held.record.epoch == record.epoch and held.record.active_site != record.active_site)
-        )
-        if held is not None and newer:
-            message = (
-                f"the arbiter is at epoch {held.record.epoch} of link {record.name!r} with {held.record.active_site} "
-                f"active, not at {record.epoch} with {record.active_site}"
-            )
-            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        _refuse_newer(held, record)
+
+    async def _check_new_lease(self, record: LinkRecord) -> None:
+        """Refuse to give a link a lease while the arbiter does not answer, or has another epoch of
+        a link with this name: the site would stop writing.
+        """
+        try:
+            held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(silent)) from silent
+        _refuse_newer(held, record)
 
     @answers
     async def GrantVow(self, request: site.GrantVowRequest, _: Context) -> site.GrantVowReply:  # noqa: N802
@@ -188,6 +189,8 @@ class LinkChanges(Answers):
             refuse_argument(problems)
         if stored.lease_ms and record.lease_ms not in (0, stored.lease_ms):
             refuse_argument([f"the lease is {stored.lease_ms} ms: set it to 0 first, then to {record.lease_ms}"])
+        if record.lease_ms and not stored.lease_ms:
+            await self._check_new_lease(record)
         if request.is_dry_run:
             return site.LinkReply(record=record)
         may_open = self._parts.peers.is_confirmed(stored)
@@ -269,3 +272,17 @@ class LinkChanges(Answers):
         self._parts.peers.note_confirmed(stored)
         self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored, are_writable=found.are_writable)
+
+
+def _refuse_newer(held: KeptRecord | None, record: LinkRecord) -> None:
+    """Refuse a record that the arbiter would give no permit: it has a later epoch, or another
+    active site in this one.
+    """
+    if held is None or held.record.epoch < record.epoch:
+        return
+    if held.record.epoch > record.epoch or held.record.active_site != record.active_site:
+        message = (
+            f"the arbiter is at epoch {held.record.epoch} of link {record.name!r} with {held.record.active_site} "
+            f"active, not at {record.epoch} with {record.active_site}"
+        )
+        raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)

@@ -195,6 +195,13 @@ class LogState:
         self.advance_high_watermark(other.high_watermark)
         self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
 
+    def whole_end_below(self, offset: int) -> int:
+        """The end for a truncation at `offset` after which the log lacks no record that another
+        replica has: the log start, if compaction has removed records below `offset` for newer ones
+        above it.
+        """
+        return offset if offset >= self.compacted_to else min(offset, self.log_start_offset)
+
     @property
     def leader_epochs(self) -> list[EpochStart]:
         """All leader epochs with their first offsets."""

@@ -59,6 +59,7 @@ class HostedPartition:
         "config",
         "guards",
         "index",
+        "is_copy",
         "key",
         "leader_lag",
         "log",
@@ -95,6 +96,8 @@ class HostedPartition:
         self.metrics = metrics
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
+        self.is_copy = False
+        """True while the other site of a link leads the topic: it has every record."""
         self.clients_read_at_ms = float("-inf")
         """The time of the last fetch by a client from this replica as a follower (KIP-392)."""
         self.settles_until_ms = 0.0
@@ -152,6 +155,14 @@ class HostedPartition:
     def is_in_sync(self) -> bool:
         """True for a follower that lacks nothing, or that counts as in sync."""
         return self.leader_lag == 0 or self.state.node_id in self.state.isr
+
+    def end_of_truncation(self, offset: int) -> int:
+        """The end of the log after a truncation at `offset`: the log start if compaction went
+        further, so that the log is copied anew. A replica in sync whose records the other site may
+        lack is not emptied: it may lead next.
+        """
+        is_needed = self.state.node_id in self.state.isr and not self.is_copy
+        return offset if is_needed else self.log.whole_end_below(offset)
 
     def apply_config(self, config: LogConfig) -> Effects:
         """This config is in force from now on."""

@@ -84,6 +84,7 @@ class RoleChanges:
             self._standbys.note(hosted)
         hosted.write_error = topic.write_error_at(state.leader_epoch)
         hosted.read_error = topic.read_error
+        hosted.is_copy = topic.role is self._passive
         if effects:
             partitions.act(hosted, effects)
         # a passive leader follows the source: it too must drop epochs without records

@@ -57,13 +57,13 @@ def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: Partition
 
 
 def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int | None:
-    """The offset to which the leader's response has the log truncated; None if it does not ask for
-    it.
+    """The offset to which the leader's response has this replica truncate its log; None if it does
+    not ask for that.
     """
     # both -1: the leader names no divergence (KIP-595's tagged field is absent)
     if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
         return None
-    return _where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
+    return hosted.end_of_truncation(_where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch)))
 
 
 def truncate_where_histories_differ(
@@ -87,23 +87,30 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
 def truncate_replica(
     replicas: HostedPartitions, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int
 ) -> None:
-    """Truncate the log. A truncation below the high watermark is the cost of an unclean election.
-    The removed records are copied first.
+    """Truncate the log at `offset`, or empty it for a new copy if compaction went further. A
+    truncation below the high watermark is the cost of an unclean election. The removed records that
+    only this replica may have are copied first.
     """
-    end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
+    end, high_watermark = hosted.log.log_end_offset, hosted.state.high_watermark
     if offset >= end:
         return
     # copied before they are truncated: records acknowledged with acks=1 can still be exported
     kept = replicas.cuts.keep(hosted.log, offset)
-    hosted.log.truncate_to(offset)
+    removed_bytes = hosted.log.bytes_between(max(offset, hosted.log.log_start_offset), end)
+    whole_end = hosted.end_of_truncation(offset)
+    hosted.log.truncate_to(whole_end)
     truncated_end = hosted.log.log_end_offset
     replicas.act(hosted, hosted.state.record_truncation(truncated_end))
+    first_offset = truncated_end
+    if whole_end < offset:
+        # the leader has what the log had below the offset
+        first_offset, reason = offset, f"{reason}; compaction went further, so the log is copied anew"
     made = TruncationCounts(
         count=1,
-        records=end - truncated_end,
-        bytes=size_bytes - hosted.log.size_bytes,
+        records=end - first_offset,
+        bytes=removed_bytes,
         kept_bytes=kept,
-        first_offset=truncated_end,
+        first_offset=first_offset,
         at_ms=now_ms,
     )
     replicas.cuts.record(hosted.log, made)

@@ -266,7 +266,7 @@ class ReplicaFetcher(SourceSession):
             found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=hosted.log.log_end_offset)
             try:
                 # the truncation waits for the disk: leadership and end are compared again
-                async with hosted.log.truncation(found.offset):
+                async with hosted.log.truncation(hosted.end_of_truncation(found.offset)):
                     if self._is_as_asked(followed, asked):
                         resume_in_range(self._replicas, hosted, found, now_ms=self._clock.now_ms())
             except StorageError as error:

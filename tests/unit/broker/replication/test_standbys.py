@@ -67,6 +67,7 @@ class Active:
         epoch: int = 1,
         lease_ms: int = 0,
         made_at_ms: int = 0,
+        active_site: str = "a",
     ) -> None:
         """Take an image with the link under this policy; with a lease also a permit."""
         states = [
@@ -84,7 +85,7 @@ class Active:
             name="a-b",
             source_site="a",
             target_site="b",
-            active_site="a",
+            active_site=active_site,
             phase=LinkPhase.MIRRORING,
             epoch=epoch,
             revision=revision,
@@ -279,3 +280,9 @@ async def test_a_mark_is_wanted_again_while_the_standby_is_behind(active: Active
     for _ in range(3):
         await active.report(1, 0, 0)
     assert not (await active.confirm(mark=SyncMark.IN_SYNC)).wants_mark
+
+
+async def test_partitions_are_copies_while_the_other_site_leads(active: Active) -> None:
+    for epoch, active_site in enumerate("aba", 1):
+        await active.take(SyncPolicy.DEGRADE, epoch=epoch, leader_epoch=epoch, active_site=active_site)
+        assert active.hosted().is_copy is (active_site == "b")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.log.cleaning.cleaner import clean
+from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.descriptors import DescriptorCache
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
@@ -24,7 +28,7 @@ from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.disks.log_batches import batch
-from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.disks.logs_on_disk import NOW_MS, data_records, open_log, read_all
 from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.protocol.messages.fetch_codec import EpochEnd, PartitionFetched
 
@@ -34,9 +38,9 @@ CUTS = TruncatedRecords(RealDisk(), bytes_max=1 << 20)
 REPLICAS: Any = QuietReplicas(CUTS)
 
 
-def follower_of(log: PartitionLog, *, leader_epoch: int = 9) -> HostedPartition:
+def follower_of(log: PartitionLog, *, leader_epoch: int = 9, isr: tuple[int, ...] = (2, 1)) -> HostedPartition:
     state = Partition(node_id=1, log_end_offset=log.log_end_offset)
-    image = PartitionImage(index=0, leader=2, leader_epoch=leader_epoch, partition_epoch=0, replicas=(2, 1), isr=(2, 1))
+    image = PartitionImage(index=0, leader=2, leader_epoch=leader_epoch, partition_epoch=0, replicas=(2, 1), isr=isr)
     state.change(image, now_ms=0)
     return HostedPartition(
         topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
@@ -146,3 +150,64 @@ def test_the_log_start_follows_the_leaders_up_to_the_high_watermark(tmp_path: Pa
     leader.advance_log_start_offset(2)
     follow(leader, follower, rounds=1)
     assert follower.log.log_start_offset == 2
+
+
+def compacted_past(path: Path, common_end: int) -> PartitionLog:
+    """A log whose records up to `common_end` are of epoch 1, with a key whose newest record in epoch
+    2 had a pass remove the one below.
+    """
+    topic = LogConfig(is_compacted=True, is_deleted=False, segment_bytes=200, segment_ms=10**12)
+    log: PartitionLog = open_log(path, config=topic)
+    for number in range(common_end + 8):
+        record = (b"k", b"%d" % number) if number in (0, common_end) else (b"%d" % number, b"v")
+        epoch = 1 if number < common_end else 2
+        log.append_as_leader(batch([record], timestamp_ms=NOW_MS), leader_epoch=epoch, now_ms=NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    log.flush_now()
+    plan = plan_compaction(log, NOW_MS)
+    assert plan is not None
+    disk = RealDisk()
+    assert asyncio.run(swap_in(log, plan, clean(plan, disk), DescriptorCache(disk), NOW_MS))
+    assert log.compacted_to > common_end
+    assert data_records(log)[0].offset > 0
+    return log
+
+
+def leader_of_common(path: Path, common_end: int) -> PartitionLog:
+    """The leader's log: the same records of epoch 1, and one of a later epoch."""
+    log: PartitionLog = open_log(path)
+    for number in range(common_end + 1):
+        record = (b"k", b"0") if number == 0 else (b"%d" % number, b"v")
+        epoch = 1 if number < common_end else 5
+        log.append_as_leader(batch([record], timestamp_ms=NOW_MS), leader_epoch=epoch, now_ms=NOW_MS)
+    return log
+
+
+@pytest.mark.parametrize(("isr", "is_copy"), [((2, 1), True), ((2,), False)])
+def test_a_log_that_was_compacted_past_its_truncation_is_copied_anew(
+    tmp_path: Path, isr: tuple[int, ...], is_copy: bool
+) -> None:
+    leader, follower = leader_of_common(tmp_path / "l", 6), follower_of(compacted_past(tmp_path / "f", 6), isr=isr)
+    follower.is_copy = is_copy
+    former = CUTS.total
+    follow(leader, follower)
+    assert data_records(follower.log) == data_records(leader)
+    assert follower.state.log_end_offset == leader.log_end_offset
+    # the records of epoch 2; those below are at the leader
+    assert CUTS.total.records - former.records == 8
+    assert CUTS.total.bytes - former.bytes == CUTS.total.kept_bytes - former.kept_bytes > 0
+
+
+def test_a_log_that_was_compacted_past_the_end_of_the_leader_s_is_copied_anew(tmp_path: Path) -> None:
+    leader, follower = leader_of_common(tmp_path / "l", 6), follower_of(compacted_past(tmp_path / "f", 6), isr=(2,))
+    leader.truncate_to(6)
+    found = resume_out_of_range(leader_start=0, leader_end=6, log_end_offset=follower.log.log_end_offset)
+    resume_in_range(REPLICAS, follower, found, now_ms=NOW_MS)
+    follow(leader, follower)
+    assert data_records(follower.log) == data_records(leader)
+
+
+def test_a_replica_in_sync_that_may_lead_next_is_not_emptied_for_a_new_copy(tmp_path: Path) -> None:
+    leader, follower = leader_of_common(tmp_path / "l", 6), follower_of(compacted_past(tmp_path / "f", 6))
+    follow(leader, follower, rounds=1)
+    assert follower.log.log_end_offset == 6

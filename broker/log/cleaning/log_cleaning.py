@@ -14,21 +14,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from msgspec import Struct
 
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
-from broker.log.cleaning.log_compaction import plan_compaction, swap_in
+from broker.log.cleaning.log_compaction import discard, plan_compaction, swap_in
 from broker.log.core.cleaning_choice import CleaningRules, Dirtiness, worth_cleaning
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
+from broker.log.threads import in_thread
 from runtime.disk import Disk
 from runtime.supervision import note_death
 from wire.batches.record_batch import InvalidBatch
 
 Clean = Callable[[CleaningPlan], Awaitable[CleaningResult]]
 """Carries out a plan; raises StorageError or InvalidBatch."""
+MayClean = Callable[[PartitionLog], bool]
+"""Returns whether the log may be compacted, now."""
+
+
+def always(_log: PartitionLog) -> bool:
+    """Compact any log: for callers that have chosen them."""
+    return True
 
 
 def in_a_thread(disk: Disk) -> Clean:
@@ -66,21 +75,22 @@ class LogCleaning:
         self._descriptors = descriptors
         self._now_ms = now_ms
 
-    async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
-        """Run one pass over these logs, all of compacted topics; return one sentence for each log
-        that was cleaned or cannot be cleaned.
+    async def run(self, logs: Iterable[PartitionLog], *, may_clean: MayClean = always) -> list[str]:
+        """Run one pass over these logs; return one sentence for each log that was cleaned or cannot
+        be cleaned.
 
-        A log whose cleaner always crashes stays the dirtiest: it must not keep the others from
-        their turn.
+        `may_clean` is asked again for each log, because a pass takes long: meanwhile a topic may
+        get another policy or become a copy of another site's. A log whose cleaner always crashes
+        stays the dirtiest: it must not keep the others from their turn.
         """
         # each log once in a pass: a log that fails or grows does not return before the others
-        waiting, sentences = deque(self._choose(logs)), list[str]()
+        waiting, sentences = deque(self._choose(filter(may_clean, logs))), list[str]()
 
         async def clean_one_after_the_other() -> None:
             while waiting:
                 turn = waiting.popleft()
                 try:
-                    sentence = await self._clean(turn)
+                    sentence = await self._clean(turn, may_clean)
                 except StorageError as failure:
                     note_death("compaction", log=f"{turn.topic}-{turn.partition}", reason=str(failure))
                     continue
@@ -120,9 +130,10 @@ class LogCleaning:
         self.figures.max_dirty_ratio = max((dirtiness.ratio for _, dirtiness, _ in found), default=0.0)
         return worth_cleaning(found, now_ms)
 
-    async def _clean(self, log: PartitionLog) -> str:
+    async def _clean(self, log: PartitionLog, may_clean: MayClean) -> str:
         # the choice may be minutes old when this log's turn comes
-        plan = None if log.is_abandoned else plan_compaction(log, self._now_ms())
+        is_wanted = not log.is_abandoned and may_clean(log)
+        plan = plan_compaction(log, self._now_ms()) if is_wanted else None
         if plan is None:
             return ""
         name = f"{log.topic}-{log.partition}"
@@ -139,6 +150,9 @@ class LogCleaning:
                 # deleted, or moved away, while its files were read
                 return ""
             raise
+        if not may_clean(log):
+            await in_thread(partial(discard, plan, result.segments, self._descriptors.disk))
+            return ""
         # the files are read without a lock: `swap_in` refuses if a truncation has changed the log
         # since
         if not await swap_in(log, plan, result, self._descriptors, self._now_ms()):

@@ -204,8 +204,9 @@ class LogStore(LogLoading):
 
         Copies of another site's topics stay unchanged, byte for byte.
         """
-        compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
-        sentences = await self.cleaning.run(compacted)
+        sentences = await self.cleaning.run(
+            self, may_clean=lambda log: log.config.is_compacted and not is_copy(log.topic)
+        )
         if sentences:
             await self._checkpoint(checkpoints.CLEANER_OFFSETS)
         return sentences

@@ -444,3 +444,31 @@ async def test_a_topic_that_is_made_again_is_compacted_though_the_former_one_cou
     settle(again)
     assert "is compacted" in (await store.compact())[0]
     assert store.cleaning.figures.uncleanable_count == 0
+
+
+@pytest.mark.parametrize("change", ["the other site leads", "cleanup.policy=delete"])
+async def test_a_change_during_a_pass_keeps_it_from_logs_that_must_not_be_compacted(tmp_path, change):
+    """The first log has been cleaned by then, but not replaced; the second waits for its turn."""
+    copies = set()
+
+    async def clean_and_change(plan):
+        result = clean(plan, RealDisk())
+        if change == "the other site leads":
+            copies.add("t")
+        for log in store:
+            log.update_config(compacted(is_compacted=change != "cleanup.policy=delete"))
+        return result
+
+    store = LogStore([str(tmp_path)], RealDisk(), now_ms=lambda: NOW_MS, clean=clean_and_change)
+    store.open(node_id=1, cluster_id="c")
+    store.load(lambda topic: LogConfig())
+    for partition in range(2):
+        log = store.open_or_create("t", partition, topic_id=ID, config=compacted())
+        for number in range(30):
+            put(log, b"k", b"%d" % number)
+        settle(log)
+    before = [keys_and_values(log) for log in store]
+    assert await store.compact(is_copy=lambda topic: topic in copies) == []
+    assert [keys_and_values(log) for log in store] == before
+    assert not [name for log in store for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+    store.abandon()

@@ -59,10 +59,11 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
 
 class CleaningPlan(Struct, frozen=True, kw_only=True):
     """The logs to clean and the rules, as plain values. `bytes_per_second_max` 0 means without a
-    limit.
+    limit. `truncation_count` is that of the log.
     """
 
     directory: str
+    truncation_count: int
     segments: tuple[SourceSegment, ...]
     dirty_from: int
     dirtiness: Dirtiness

@@ -44,6 +44,7 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
     config = log.config
     return CleaningPlan(
         directory=log.directory,
+        truncation_count=log.truncation_count,
         segments=tuple(sources),
         dirty_from=dirty_from,
         dirtiness=Dirtiness(
@@ -92,16 +93,17 @@ async def swap_in(
     """Replace the originals by the cleaned segments; False if the originals were removed, truncated
     or are about to be: then the cleaned files are dropped.
     """
-    truncation_count = log.truncation_count
     for number, cleaned in enumerate(result.segments):
-        # a truncation waits for the end of swaps: it has precedence
-        replaced = _replaced(log, cleaned) if log.swaps.may_begin else None
+        # a truncation waits for the end of swaps: it has precedence. Where it removed the newest
+        # record of a key, the older one is the only one.
+        is_current = log.swaps.may_begin and log.truncation_count == plan.truncation_count
+        replaced = _replaced(log, cleaned) if is_current else None
         if replaced is None:
             await in_thread(partial(discard, plan, result.segments[number:], descriptors.disk))
             return False
         await Swap(log, cleaned, replaced, descriptors, now_ms).run()
     # `cleaned_to` may lie above the truncation
-    if log.truncation_count != truncation_count:
+    if log.truncation_count != plan.truncation_count:
         return False
     log.compacted_to = result.cleaned_to
     return True

@@ -472,3 +472,24 @@ async def test_a_change_during_a_pass_keeps_it_from_logs_that_must_not_be_compac
     assert [keys_and_values(log) for log in store] == before
     assert not [name for log in store for name in os.listdir(log.directory) if name.endswith(".cleaned")]
     store.abandon()
+
+
+async def test_a_log_that_was_truncated_while_it_was_cleaned_keeps_its_records(store):
+    """The newer records of their keys are gone."""
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    # the keys of the first segments come again in the last ones
+    for number in [*range(20), *range(20, 40), *range(20)]:
+        put(log, b"%d" % number, b"v" * 20)
+    settle(log)
+    before = keys_and_values(log)
+
+    async def clean_and_truncate(plan):
+        result = clean(plan, RealDisk())
+        async with log.truncation(40):
+            log.truncate_to(40)
+        return result
+
+    store.cleaning.clean = clean_and_truncate
+    assert await store.compact() == []
+    assert keys_and_values(log) == before[: log.log_end_offset]
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]

@@ -58,6 +58,10 @@ class LogState:
     """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
     is_abandoned: bool = False
     """True once the log was deleted, or its directory failed."""
+    thinned_to: int = 0
+    """Up to where a pass of compaction may have removed records for newer ones, also one that a
+    crash interrupted: at or above `compacted_to`.
+    """
     uncleanable_version: int = -1
     """The content version at which the cleaner found a batch that does not decode."""
 
@@ -190,7 +194,7 @@ class LogState:
         for entry in other.leader_epochs:
             self._epochs.assign(entry.epoch, entry.start_offset)
         self._producers = other.give_producers()
-        self.compacted_to = other.compacted_to
+        self.compacted_to, self.thinned_to = other.compacted_to, other.thinned_to
         # high watermark first: the log start may not pass it
         self.advance_high_watermark(other.high_watermark)
         self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
@@ -200,7 +204,7 @@ class LogState:
         replica has: the log start, if compaction has removed records below `offset` for newer ones
         above it.
         """
-        return offset if offset >= self.compacted_to else min(offset, self.log_start_offset)
+        return offset if offset >= self.thinned_to else min(offset, self.log_start_offset)
 
     @property
     def leader_epochs(self) -> list[EpochStart]:

@@ -167,7 +167,7 @@ class PartitionLog(WritableLog):
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs.truncate_from_end(end)
         self._durability.end_truncation(end)
-        self.compacted_to = min(self.compacted_to, end)
+        self.compacted_to, self.thinned_to = min(self.compacted_to, end), min(self.thinned_to, end)
         self.digests.drop_from(end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
         # dropped snapshots are removed with the segments, or a crash would combine them with other

@@ -134,9 +134,9 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
         )
-    # The last pass removed records below this offset for newer ones above it, which only this copy
+    # A pass may have removed records below this offset for newer ones above it, which only this copy
     # has. The promoted site itself has no other log, and keeps what the pass has left.
-    compacted_to = hosted.log.compacted_to
+    compacted_to = hosted.log.thinned_to
     if request.must_truncate and first_offset < compacted_to and not _is_failover(doors, request):
         raise PartitionFailure(
             ErrorCode.offset_out_of_range,

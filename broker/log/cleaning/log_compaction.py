@@ -1,9 +1,9 @@
 """Compacting a partition log: plan on the event loop, clean in a worker, swap the result in step by
 step.
 
-    plan = plan_compaction(log, now_ms)            # None: nothing to do
-    result = await clean(plan)                                 # elsewhere: a thread or a process
-    await swap_in(log, plan, result, descriptors, now_ms)      # False: the log was truncated
+    plan = plan_compaction(log, now_ms)                     # None: nothing to do
+    result = await clean(plan)                              # elsewhere: a thread or a process
+    await swap_in(log, plan, result, descriptors, now_ms)   # False: the log was truncated
 
 Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old
 segments or the new ones (broker/log/cleaning/swapping.py). The records of the uncleaned part never
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import pairwise
 
@@ -87,12 +87,33 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
     return sources
 
 
+async def save_nothing() -> None:
+    """Save nothing: for logs whose values are in no checkpoint."""
+
+
 async def swap_in(
-    log: PartitionLog, plan: CleaningPlan, result: CleaningResult, descriptors: DescriptorCache, now_ms: int
+    log: PartitionLog,
+    plan: CleaningPlan,
+    result: CleaningResult,
+    descriptors: DescriptorCache,
+    now_ms: int,
+    *,
+    save_thinned: Callable[[], Awaitable[None]] = save_nothing,
 ) -> bool:
     """Replace the originals by the cleaned segments; False if the originals were removed, truncated
-    or are about to be: then the cleaned files are dropped.
+    or are about to be: then the cleaned files are dropped. `save_thinned` writes `log.thinned_to`
+    to disk.
     """
+    # first: after a crash, the segments do not show how far the keys of this pass reached
+    former, log.thinned_to = log.thinned_to, max(log.thinned_to, result.cleaned_to)
+    if former < log.thinned_to:
+        try:
+            await save_thinned()
+        except StorageError:
+            # the next pass tries again; the disk may be full, and has no room for files without use
+            log.thinned_to = min(former, log.log_end_offset)
+            await in_thread(partial(discard, plan, result.segments, descriptors.disk))
+            raise
     for number, cleaned in enumerate(result.segments):
         # a truncation waits for the end of swaps: it has precedence. Where it removed the newest
         # record of a key, the older one is the only one.

@@ -2,8 +2,9 @@
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, the number of lines, then
-`topic partition offset`. Two additional files in the same format keep reports of mirrors about
-their sources: high watermarks, and when the mirror saw them (Unix ms in the offset's place).
+`topic partition offset`. Additional files in the same format keep up to where compaction may have
+removed records, and reports of mirrors about their sources: high watermarks, and when the mirror
+saw them (Unix ms in the offset's place).
 `leader-epoch-checkpoint`: the same with `epoch offset`. `partition.metadata`: version and topic id.
 `meta.properties`: node and cluster id. `antipode-handled-registration-checkpoint`: the newest
 registration of the broker whose first image the directory has applied. All are replaced atomically
@@ -30,6 +31,7 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+THINNED: Final = "antipode-thinned-checkpoint"
 SOURCE_HIGH_WATERMARKS: Final = "antipode-source-high-watermark-checkpoint"
 SOURCE_SEEN_AT: Final = "antipode-source-seen-at-checkpoint"
 SOURCE_LOG_EPOCHS: Final = "antipode-source-log-epoch-checkpoint"

@@ -46,18 +46,30 @@ def _compacted_to(log: PartitionLog) -> int | None:
     return log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
 
 
+def _thinned_to(log: PartitionLog) -> int | None:
+    return log.thinned_to if log.thinned_to > log.log_start_offset else None
+
+
 VALUES: Final[Mapping[str, ValueOf]] = {
     checkpoints.RECOVERY_POINTS: lambda log: log.recovery_point_to_save,
     checkpoints.HIGH_WATERMARKS: lambda log: log.high_watermark,
     checkpoints.LOG_START_OFFSETS: _log_start,
     checkpoints.CLEANER_OFFSETS: _compacted_to,
+    checkpoints.THINNED: _thinned_to,
     checkpoints.SOURCE_HIGH_WATERMARKS: lambda log: log.source.high_watermark if log.source.is_known else None,
     checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
     checkpoints.SOURCE_LOG_EPOCHS: lambda log: log.source.log_epoch if log.source.is_known else None,
 }
 """The value of a log in each file; None if the log has no line there."""
-_OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
-"""A broker without copies of another site's topics does not have these files."""
+_ONLY_WITH_LINES: Final = (
+    checkpoints.THINNED,
+    checkpoints.SOURCE_HIGH_WATERMARKS,
+    checkpoints.SOURCE_SEEN_AT,
+    checkpoints.SOURCE_LOG_EPOCHS,
+)
+"""A broker without compacted logs, or without copies of another site's topics, does not have these
+files.
+"""
 
 
 class _Draft(Struct, eq=False):
@@ -133,7 +145,7 @@ class DirectoryCheckpoints:
         """Logs that could not be opened; they keep their lines for the start after their repair."""
         self._logs = logs
         self._files = {name: _OffsetFile(disk, f"{directory}/{name}", value) for name, value in VALUES.items()}
-        self._files_of_copies = [self._files[name] for name in _OF_COPIES]
+        self._files_with_lines = [self._files[name] for name in _ONLY_WITH_LINES]
 
     def read(self, disk: Disk) -> list[checkpoints.CorruptCheckpoint]:
         """Read the files; return the damaged ones, which count as empty."""
@@ -157,8 +169,8 @@ class DirectoryCheckpoints:
         return [file for name, file in self._files.items() if name in names]
 
     def _is_wanted(self, file: _OffsetFile, draft: _Draft) -> bool:
-        """False for files of copies where there never was a copy."""
-        return file not in self._files_of_copies or bool(draft.offsets or file.lines)
+        """False for a file that would be made without a line."""
+        return file not in self._files_with_lines or bool(draft.offsets or file.lines)
 
     async def save(self, *names: str) -> None:
         """Update these files (all without names), in a thread. Raises StorageError."""

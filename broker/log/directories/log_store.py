@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
@@ -78,6 +79,7 @@ class LogStore(LogLoading):
         self.held = Held()
         self.given_up_bytes = 0
         self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
+        self.cleaning.save_thinned = partial(self._checkpoint, checkpoints.THINNED)
 
     # -- moving ---------------------------------------------------------------------------------
 

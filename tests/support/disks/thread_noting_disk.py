@@ -8,6 +8,7 @@ import os
 import threading
 import time
 
+from broker.log.cleaning.swapping import CLEANED_SUFFIX
 from runtime.disk import RealDisk
 
 
@@ -23,7 +24,7 @@ class ThreadNotingDisk(RealDisk):
         """While it is cleared, forcing a file to disk does not end."""
         self.gate.set()
         self.rename_gate = threading.Event()
-        """While it is cleared, renaming a file does not begin."""
+        """While it is cleared, renaming a file that compaction wrote does not begin."""
         self.rename_gate.set()
         self._fsync_s = fsync_s
         self._loop_thread = threading.get_ident()
@@ -46,7 +47,8 @@ class ThreadNotingDisk(RealDisk):
 
     def rename(self, source: str, target: str) -> None:  # type: ignore[override]
         self._note("rename", source)
-        self.rename_gate.wait()
+        if source.endswith(CLEANED_SUFFIX):
+            self.rename_gate.wait()
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:  # type: ignore[override]

@@ -213,13 +213,13 @@ async def test_a_copy_that_was_compacted_together_with_its_own_records_is_not_tr
     """Below the truncated end it would lack the former records of the keys."""
     doors = doors_at(tmp_path, b"a", b"b", b"c")
     log = doors.replicas.find("t", 0).log
-    log.compacted_to = 2
+    log.thinned_to = 2
     refused = await keep(doors, must_truncate=True)
     assert refused.error_code is ErrorCode.offset_out_of_range
     assert "antipode links reset" in refused.error_message
     assert log.log_end_offset == 3
     assert (await asked(doors, LIST)).entries == ()
-    log.compacted_to = 1
+    log.thinned_to = 1
     assert (await keep(doors, must_truncate=True)).log_end_offset == 1
 
 

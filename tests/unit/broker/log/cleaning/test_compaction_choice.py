@@ -493,3 +493,46 @@ async def test_a_log_that_was_truncated_while_it_was_cleaned_keeps_its_records(s
     assert await store.compact() == []
     assert keys_and_values(log) == before[: log.log_end_offset]
     assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+
+
+async def test_a_crash_during_a_pass_does_not_hide_where_records_may_be_missing(store, tmp_path):
+    """Segments were replaced, and the checkpoint after the pass was not written."""
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    await store.checkpoint()
+    await store.cleaning.run(store)
+    thinned_to = log.compacted_to
+    assert thinned_to > 2
+    store.abandon()
+
+    again = LogStore([str(tmp_path)], RealDisk(), now_ms=lambda: NOW_MS)
+    again.open(node_id=1, cluster_id="c")
+    again.load(lambda topic: compacted())
+    log = again.get("t", 0)
+    assert log.whole_end_below(thinned_to - 1) == 0
+    assert log.whole_end_below(thinned_to) == thinned_to
+    # what is to be compacted is still known as well
+    assert log.compacted_to == 0
+    again.abandon()
+
+
+async def test_a_pass_replaces_nothing_before_it_is_on_disk_how_far_it_went(store):
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    before, save = keys_and_values(log), store.cleaning.save_thinned
+
+    async def save_nothing():
+        raise StorageError("writing", log.directory, "No space left on device")
+
+    store.cleaning.save_thinned = save_nothing
+    for _ in range(2):
+        assert await store.compact() == []
+        assert keys_and_values(log) == before
+        assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+    store.cleaning.save_thinned = save
+    assert len(await store.compact()) == 1
+    assert len(keys_and_values(log)) < len(before)

@@ -104,6 +104,10 @@ async def swap_in(
     or are about to be: then the cleaned files are dropped. `save_thinned` writes `log.thinned_to`
     to disk.
     """
+    if log.truncation_count != plan.truncation_count:
+        # `cleaned_to` is of the log before the truncation
+        await in_thread(partial(discard, plan, result.segments, descriptors.disk))
+        return False
     # first: after a crash, the segments do not show how far the keys of this pass reached
     former, log.thinned_to = log.thinned_to, max(log.thinned_to, result.cleaned_to)
     if former < log.thinned_to:

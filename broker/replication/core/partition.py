@@ -252,6 +252,11 @@ class Partition(PartitionState):
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
+        # In-sync replicas have all records below the high watermark. This one has lost some, or has
+        # emptied its log for a new copy: it must not be elected until it has them again.
+        if fetch_offset < self.high_watermark and replica in self.isr and self.proposed_isr is None:
+            progress.caught_up_at_ms = -math.inf
+            return self.propose_isr(tuple(node for node in self.isr if node != replica)) + self._advance(FETCHED)
         return self._advance(FETCHED)
 
     def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:

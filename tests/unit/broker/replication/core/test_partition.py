@@ -270,6 +270,23 @@ def test_replicas_that_have_not_been_at_the_end_for_long_are_proposed_to_leave()
     assert not partition.shrink_isr(now_ms=152, lag_ms_max=100), "one proposal at a time"
 
 
+def test_a_replica_that_lost_what_all_in_sync_replicas_have_leaves_them_at_once() -> None:
+    partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    assert not any(isinstance(effect, IsrProposed) for effect in partition.record_fetch(3, 8, now_ms=1))
+    assert partition.high_watermark == 8
+    assert IsrProposed((1, 2)) in partition.record_fetch(3, 0, now_ms=2)
+    again = partition.record_fetch(3, 0, now_ms=3)
+    assert not any(isinstance(effect, IsrProposed) for effect in again), "one proposal at a time"
+    left = PartitionImage(index=0, leader=1, leader_epoch=0, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2))
+    partition.change(left, now_ms=4)
+    assert partition.high_watermark == 10
+    # nothing waits for it until it has caught up again
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
+    assert not partition.joining
+
+
 def test_a_replica_that_keeps_up_with_a_busy_leader_stays_though_it_is_never_quite_at_the_end() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     for step in range(1, 20):

@@ -4,12 +4,14 @@ Behaviour: latest is the high watermark for clients, the last stable offset for 
 A new leader that does not know the former one's high watermark yet answers OFFSET_NOT_AVAILABLE
 instead of a lower offset (KIP-207). Only leaders answer. Replica id -2 may ask any role, and gets
 the end of the records that all in-sync replicas have. A time below zero without a meaning in the
-request's version gets UNSUPPORTED_VERSION. Versions: 1 to 11. Not done: earliest and
+request's version gets UNSUPPORTED_VERSION, a partition that is named twice INVALID_REQUEST each
+time. Versions: 1 to 11. Not done: earliest and
 latest tiered offsets (this broker has no tiered storage): the response is -1 without an error.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -60,12 +62,15 @@ class _Found(NamedTuple):
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListOffsets request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
+    named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     topics = tuple(
         build.part(
             "ListOffsetsTopicResponse",
             name=topic.name,
             partitions=tuple(
-                _partition(doors, image, build=build, request=request, topic=topic.name, partition=part)
+                _answered(build, part, ErrorCode.invalid_request, _Found())
+                if named[topic.name, part.partition_index] > 1
+                else _partition(doors, image, build=build, request=request, topic=topic.name, partition=part)
                 for part in topic.partitions
             ),
         )
@@ -99,6 +104,10 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
     except StorageError as storage_error:
         doors.replicas.storage_failed(storage_error)
         error = failure_of(storage_error).code
+    return _answered(build, partition, error, found)
+
+
+def _answered(build: Any, partition: Any, error: ErrorCode, found: _Found) -> Any:
     return build.part(
         "ListOffsetsPartitionResponse",
         partition_index=partition.partition_index,

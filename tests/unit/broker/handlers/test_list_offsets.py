@@ -107,3 +107,25 @@ def test_a_time_below_zero_without_a_meaning_finds_no_record(timestamp_ms: int, 
         is_known = version >= known_from
         assert (found.error_code is ErrorCode.unsupported_version) is not is_known
         assert is_known or found.offset == -1
+
+
+async def test_a_partition_that_is_named_twice_is_refused_each_time() -> None:
+    hosted = SimpleNamespace(
+        state=SimpleNamespace(high_watermark=10, leader_epoch_start_offset=0),
+        log=Log(),
+        check_readable=lambda _: None,
+        check_leader_epoch=lambda _: None,
+        readable_end=lambda **_: 10,
+    )
+    doors: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted), cluster=SimpleNamespace(image=None))
+    parts = [
+        SimpleNamespace(partition_index=index, timestamp=time, current_leader_epoch=-1)
+        for index, time in ((0, LATEST), (1, LATEST), (0, EARLIEST))
+    ]
+    # the second entry of a topic counts as well
+    topics = [SimpleNamespace(name="t", partitions=parts[:2]), SimpleNamespace(name="t", partitions=parts[2:])]
+    request = SimpleNamespace(replica_id=-1, isolation_level=0, topics=topics)
+    context: Any = SimpleNamespace(api_version=5)
+    found = [part for topic in (await list_offsets.handle(request, context, doors)).topics for part in topic.partitions]
+    refused = (ErrorCode.invalid_request, -1)
+    assert [(part.error_code, part.offset) for part in found] == [refused, (ErrorCode.none, 10), refused]

@@ -171,7 +171,11 @@ class Authorizer:
         return verdict.is_allowed
 
     def operations(self, context: Asking, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The bit field of the operations that the principal may do with the resource (KIP-430)."""
+        """The bit field of the operations that the principal may do with the resource (KIP-430); 0
+        for the cluster if the principal may not describe it.
+        """
+        if resource_type is ResourceType.CLUSTER and not self.may_cluster(context, Operation.DESCRIBE, is_logged=False):
+            return 0
         checks = [Check(operation, resource_type, name) for operation in OPERATIONS[resource_type]]
         denied = self.denied(context, checks, is_logged=False)
         return sum(1 << check.operation for check in checks if check not in denied)

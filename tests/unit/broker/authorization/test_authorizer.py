@@ -58,8 +58,8 @@ class Site:
         )
         self.authorizer = Authorizer(settings, lambda: self.image)
 
-    def apply(self, *entries: AccessEntry, is_full: bool = False) -> None:
-        self.image = apply_batch(self.image, ControlBatch(is_full=is_full, acls=[acls_message(ORDERS, entries)]))
+    def apply(self, *entries: AccessEntry, is_full: bool = False, resource: ResourcePattern = ORDERS) -> None:
+        self.image = apply_batch(self.image, ControlBatch(is_full=is_full, acls=[acls_message(resource, entries)]))
 
     def may_read(self, user: str) -> bool:
         return self.authorizer.may(context(user), READ_ORDERS)
@@ -135,6 +135,17 @@ def test_authorized_operations_are_those_of_the_acls() -> None:
     bits = site.authorizer.operations(context("alice"), ResourceType.TOPIC, "orders")
     assert bits == 1 << Operation.READ | 1 << Operation.DESCRIBE
     assert site.authorizer.operations(context("alice"), ResourceType.TOPIC, "payments") == 0
+
+
+def test_operations_on_the_cluster_are_for_clients_that_may_describe_it() -> None:
+    site, cluster = Site(), ResourcePattern(ResourceType.CLUSTER, "kafka-cluster", PatternType.LITERAL)
+    create = AccessEntry("User:alice", "*", Operation.CREATE, Permission.ALLOW)
+    site.apply(create, is_full=True, resource=cluster)
+    assert site.authorizer.operations(context("alice"), ResourceType.CLUSTER) == 0
+    describe = AccessEntry("User:alice", "*", Operation.DESCRIBE, Permission.ALLOW)
+    site.apply(create, describe, is_full=True, resource=cluster)
+    bits = site.authorizer.operations(context("alice"), ResourceType.CLUSTER)
+    assert bits == 1 << Operation.CREATE | 1 << Operation.DESCRIBE
 
 
 @pytest.mark.parametrize(

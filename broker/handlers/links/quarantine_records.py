@@ -134,15 +134,7 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
         )
-    # A pass may have removed records below this offset for newer ones above it, which only this copy
-    # has. The promoted site itself has no other log, and keeps what the pass has left.
-    compacted_to = hosted.log.thinned_to
-    if request.must_truncate and first_offset < compacted_to and not _is_failover(doors, request):
-        raise PartitionFailure(
-            ErrorCode.offset_out_of_range,
-            f"the copy is compacted up to {compacted_to}: below {first_offset} it lacks records whose newer ones "
-            "would go; antipode links reset copies the topic again",
-        )
+    _check_thinned(hosted, first_offset, request, is_failover=_is_failover(doors, request))
     removed = "undone" if _is_failover(doors, request) else "reinstated"
     origin = Origin(
         kind=removed if request.must_truncate else "reset",
@@ -172,6 +164,30 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         kept_end_offset=entry.end_offset,
         # checked at the moment of the truncation: copying may have taken minutes
         check_permission=permitted,
+        reason=request.reason,
+    )
+
+
+def _check_thinned(hosted: HostedPartition, first_offset: int, request: Any, *, is_failover: bool) -> None:
+    """PartitionFailure if a copy would lack records that compaction has removed for newer ones,
+    which only this copy has. The promoted site itself has no other log: it keeps what compaction
+    has left, and the broker's log names the partition.
+    """
+    thinned_to = hosted.log.thinned_to
+    if not request.must_truncate or first_offset >= thinned_to:
+        return
+    if not is_failover:
+        raise PartitionFailure(
+            ErrorCode.offset_out_of_range,
+            f"the copy is compacted up to {thinned_to}: below {first_offset} it lacks records whose newer ones "
+            "would go; antipode links reset copies the topic again",
+        )
+    _state_change.warning(
+        "keys may be missing: compaction removed records whose newer ones are truncated",
+        topic=hosted.topic,
+        partition=hosted.index,
+        first_offset=first_offset,
+        compacted_to=thinned_to,
         reason=request.reason,
     )
 

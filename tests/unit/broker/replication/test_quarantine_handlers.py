@@ -293,6 +293,20 @@ async def test_a_failover_is_answered_when_the_in_sync_replicas_have_removed_the
     assert (outcome.error_code, outcome.log_end_offset) == (ErrorCode.none, 1)
 
 
+@pytest.mark.parametrize(("thinned_to", "is_named"), [(2, True), (1, False)])
+async def test_a_failover_that_truncates_below_a_compaction_names_the_partition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, thinned_to: int, is_named: bool
+) -> None:
+    doors = failing_over(tmp_path)
+    hosted = doors.replicas.find("t", 0)
+    hosted.log.thinned_to = thinned_to
+    doors.replicas.act = lambda _hosted, _effects: hosted.state.record_fetch(2, 1, now_ms=1)
+    assert (await keep(doors, link_epoch=4, must_truncate=True)).log_end_offset == 1
+    lines = [line for line in caplog.messages if "keys may be missing" in line]
+    assert len(lines) == is_named
+    assert all("compacted_to=2" in line and "topic=t" in line for line in lines)
+
+
 async def test_a_replica_that_does_not_follow_a_failover_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,8 +153,8 @@ def test_the_log_start_follows_the_leaders_up_to_the_high_watermark(tmp_path: Pa
 
 
 def compacted_past(path: Path, common_end: int) -> PartitionLog:
-    """A log whose records up to `common_end` are of epoch 1, with a key whose newest record in epoch
-    2 had a pass remove the one below.
+    """A log whose records up to `common_end` are of epoch 1. A pass has removed one of them,
+    because its key has a record of epoch 2.
     """
     topic = LogConfig(is_compacted=True, is_deleted=False, segment_bytes=200, segment_ms=10**12)
     log: PartitionLog = open_log(path, config=topic)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -258,14 +258,6 @@ class Partition(PartitionState):
             progress.caught_up_at_ms = -math.inf
             return self.propose_isr(tuple(node for node in self.isr if node != replica)) + self._advance(FETCHED)
         return self._advance(FETCHED)
-
-    def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
-        """The lowest log start of the own log and the live followers'; -1 while one of them has not
-        reported its own.
-        """
-        # a broker that is not registered cannot hold up DeleteRecords: it truncates when it returns
-        starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
-        return min([log_start_offset, *starts])
 
     def confirm_caught_up(self, replica: int, *, log_end_offset: int, at_ms: float) -> None:
         """The replica was at the log's end, which was `log_end_offset` until now, and its last

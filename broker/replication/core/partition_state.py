@@ -6,6 +6,7 @@ Invariants: P1 to P6, see `core/partition_invariants.py`. Caller: core/partition
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -206,3 +207,11 @@ class PartitionState:
 
     def _story_text(self) -> str:
         return "\n".join(" ".join(map(str, decision)) for decision in self._story)
+
+    def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
+        """The lowest log start of the own log and the live followers'; -1 while one of them has not
+        reported its own.
+        """
+        # a broker that is not registered cannot hold up DeleteRecords: it truncates when it returns
+        starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
+        return min([log_start_offset, *starts])

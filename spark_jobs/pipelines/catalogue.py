@@ -109,6 +109,20 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trigger-ms", type=at_least(1), default=WITHIN_MS, help="time between two batches")
 
 
+def add_loss_option(parser: argparse.ArgumentParser) -> None:
+    """The option of a query that an operator lets continue without records which it has read."""
+    parser.add_argument(
+        "--skip-lost",
+        action="store_true",
+        help="continue where a failover has lost records that the query has read; without it the query stops",
+    )
+
+
+def loss_options(given: argparse.Namespace) -> dict[str, str]:
+    """The option of the data source for `--skip-lost`."""
+    return {"failOnDataLoss": "false" if given.skip_lost else "true"}
+
+
 def trigger_of(given: argparse.Namespace) -> dict[str, Any]:
     """The arguments of a streaming query's `trigger`."""
     return {"availableNow": True} if given.once else {"processingTime": f"{given.trigger_ms} milliseconds"}

@@ -23,7 +23,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, stream_of
-from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.pipelines.catalogue import (
+    add_loss_option,
+    add_stream_options,
+    loss_options,
+    submitted,
+    topic_parser,
+    trigger_of,
+)
 from spark_jobs.pipelines.core.bulk_requests import Rejected
 from spark_jobs.pipelines.document_store import nodes_of, write_rows
 from spark_jobs.streaming import run_queries
@@ -52,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--index", default="logs", help="index of the document store")
     found.add_argument("--skip-rejected", action="store_true", help="print documents that the store refuses, and go on")
     add_stream_options(found)
+    add_loss_option(found)
     found.topics = ("topic",)
     return found
 
@@ -96,7 +104,9 @@ def found_in(spark: SparkSession, directory: Path, words: str) -> DataFrame:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
-    source = TopicSource(bootstrap=given.bootstrap_server, topics=given.topic, is_list=True)
+    source = TopicSource(
+        bootstrap=given.bootstrap_server, topics=given.topic, is_list=True, options=loss_options(given)
+    )
     writer = (
         stream_of(spark, source)
         .writeStream.queryName("log-documents")

@@ -32,7 +32,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from runtime.process import OperationalFailure
 from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
-from spark_jobs.pipelines.catalogue import add_stream_options, at_least, submitted, topic_parser, trigger_of
+from spark_jobs.pipelines.catalogue import (
+    add_loss_option,
+    add_stream_options,
+    at_least,
+    loss_options,
+    submitted,
+    topic_parser,
+    trigger_of,
+)
 from spark_jobs.pipelines.core.contracts import RecordSchema
 from spark_jobs.pipelines.core.road_records import ANALYSE, Command, command_of, rejection, watched_since
 from spark_jobs.pipelines.data_contracts import load_contract, own_contract
@@ -71,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "--wait-max-ms", type=at_least(1), default=60_000, help="a write waits at most so long for --records-min"
     )
     add_stream_options(found)
+    add_loss_option(found)
     found.check = _contradiction
     found.topics = ("data", "control")
     return found
@@ -86,7 +95,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
     schema = sighting_schema(given.contract)
     take = partial(_take_commands, spark, given)
-    at_most = {"maxOffsetsPerTrigger": str(given.records_max)}
+    at_most = {"maxOffsetsPerTrigger": str(given.records_max), **loss_options(given)}
     control = partial(
         _started, spark, given, topic=given.control, name=f"control-{given.site}", options=at_most, work=take
     )

@@ -17,7 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
-from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.pipelines.catalogue import (
+    add_loss_option,
+    add_stream_options,
+    loss_options,
+    submitted,
+    topic_parser,
+    trigger_of,
+)
 from spark_jobs.streaming import run_queries
 
 
@@ -27,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--input-topic", required=True, help="topic with a line in each record's value")
     found.add_argument("--output-topic", required=True, help="topic for the counts, by word as key")
     add_stream_options(found)
+    add_loss_option(found)
     found.topics = ("input_topic", "output_topic")
     return found
 
@@ -46,7 +54,9 @@ def _write(bootstrap: str, topic: str, counted: DataFrame, _batch: int) -> None:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
-    source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input_topic, is_list=True)
+    source = TopicSource(
+        bootstrap=given.bootstrap_server, topics=given.input_topic, is_list=True, options=loss_options(given)
+    )
     counted = words_counted(stream_of(spark, source))
     writer = (
         counted.writeStream.queryName("word-count")

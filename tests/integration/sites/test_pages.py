@@ -26,7 +26,14 @@ from tests.support.eventually import eventually_sync
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    *sorted(
+        str(path.relative_to(REPOSITORY))
+        for place in ("*.md", "pipelines/*.md")
+        for path in (REPOSITORY / "docs").glob(place)
+    ),
+)
 ADDRESSES = {"127.0.0.1:9092": "a", "127.0.0.1:9192": "b"}
 """What pages write, and the site that is meant."""
 BRIDGE = "http://127.0.0.1:8082"
@@ -165,7 +172,12 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("docs/transactions.md", "Commands"): a_topic_with_records,
 }
 """What must be there before the first command under a heading."""
-MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md", "docs/reconcile.md")
+MOST_OF_SPARK = (
+    "docs/archive.md",
+    "docs/audit.md",
+    "docs/reconcile.md",
+    *(page for page in PAGES if page.startswith("docs/pipelines/")),
+)
 """Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
 COVERED = (
     "docs/arbiter.md",

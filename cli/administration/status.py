@@ -287,12 +287,19 @@ def _proof(sample: LagSample) -> dict[str, Any]:
     """
     proof = sample.proof
     if proof is None or proof.epoch != sample.epoch:
-        return {"verified_until_ms": None, "differences": None, "first_difference": "", "not_proven_because": ""}
+        return {
+            "verified_until_ms": None,
+            "differences": None,
+            "first_difference": "",
+            "not_proven_because": "",
+            "not_covered_by_proof": "",
+        }
     return {
         "verified_until_ms": proof.verified_until_ms or None,
         "differences": proof.differences,
         "first_difference": proof.reason if proof.differences else "",
         "not_proven_because": "" if proof.differences else proof.reason,
+        "not_covered_by_proof": proof.not_covered,
     }
 
 

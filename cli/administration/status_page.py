@@ -62,11 +62,7 @@ def status_page(document: dict[str, Any]) -> Group:
         for link in document["links"]
         if link["protected_since_ms"] is not None
     ]
-    verified = [
-        f"link {escape(link['name'])}: both sites are proven equal until {iso_time(link['verified_until_ms'])}"
-        for link in document["links"]
-        if link["verified_until_ms"] is not None
-    ]
+    verified = [sentence for link in document["links"] if (sentence := _proof(link))]
     leases = [f"link {escape(link['name'])}: {escape(link['lease'])}" for link in document["links"] if link["lease"]]
     verdicts = [
         f"link {escape(link['name'])}: {escape(link['failover_verdict'])}"
@@ -78,6 +74,19 @@ def status_page(document: dict[str, Any]) -> Group:
     ]
     return Group(
         sites, links, *followings, *leases, *verdicts, *protected, *verified, *_quarantines(document), *reported
+    )
+
+
+def _proof(link: dict[str, Any]) -> str:
+    """The time until which the sites are proven equal, with the topics that the proof leaves out;
+    empty without both.
+    """
+    left_out = link["not_covered_by_proof"]
+    if link["verified_until_ms"] is None:
+        return f"link {escape(link['name'])}: no digests compare {escape(left_out)}" if left_out else ""
+    apart = f", apart from {escape(left_out)}" if left_out else ""
+    return (
+        f"link {escape(link['name'])}: both sites are proven equal until {iso_time(link['verified_until_ms'])}{apart}"
     )
 
 

@@ -220,9 +220,10 @@ def _print(found: RepairReport, *, is_dry_run: bool, output: OutputFormat) -> No
         for problem in found.proof.problems:
             console.print(f"  [red]could not compare:[/] {escape(problem)}", highlight=False)
     colour = "green" if found.is_healed else "red"
+    left_out = f"; {found.proof.left_out} partitions have no digests" if found.proof.left_out else ""
     console.print(
         f"[bold {colour}]{'healed' if found.is_healed else 'not healed'}[/]: {len(found.done)} of {len(found.orders)} orders "
-        f"done, {len(found.refused)} refused; by digests the sites are {found.proof.verdict.value}",
+        f"done, {len(found.refused)} refused; by digests the sites are {found.proof.verdict.value}{left_out}",
         highlight=False,
     )
 

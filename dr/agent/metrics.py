@@ -173,7 +173,7 @@ class SiteAgentMetrics(Collector):
         until = GaugeMetricFamily(
             "antipode_site_verified_until_timestamp_seconds",
             "Everything that the active site held at this Unix time is proven equal at the standby, by digests; 0 before "
-            "the first proof. At the broker with the lowest node id of the active site.",
+            "the first proof. Compacted topics are not part of it. At the broker with the lowest node id of the active site.",
             labels=["link"],
         )
         differences = GaugeMetricFamily(

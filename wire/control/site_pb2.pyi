@@ -368,18 +368,20 @@ class LinkProtection(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., since_ms: _Optional[int] = ..., reason: _Optional[str] = ..., judged_at_ms: _Optional[int] = ...) -> None: ...
 
 class LinkVerification(_message.Message):
-    __slots__ = ("epoch", "verified_until_ms", "compared_at_ms", "differences", "reason")
+    __slots__ = ("epoch", "verified_until_ms", "compared_at_ms", "differences", "reason", "not_covered")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     COMPARED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    NOT_COVERED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     verified_until_ms: int
     compared_at_ms: int
     differences: int
     reason: str
-    def __init__(self, epoch: _Optional[int] = ..., verified_until_ms: _Optional[int] = ..., compared_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    not_covered: str
+    def __init__(self, epoch: _Optional[int] = ..., verified_until_ms: _Optional[int] = ..., compared_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., reason: _Optional[str] = ..., not_covered: _Optional[str] = ...) -> None: ...
 
 class LinkRehearsal(_message.Message):
     __slots__ = ("site", "started_at_ms", "ended_at_ms", "is_passed", "reason", "promotion_ms", "partitions")

@@ -76,8 +76,13 @@ def _print(found: EqualityReport) -> None:
     for problem in found.problems:
         console.print(f"  [red]could not compare:[/] {escape(problem)}", highlight=False)
     colour = "green" if found.verdict == "equal" else "red"
+    count = f"{len(found.partitions)} partitions"
+    if found.left_out:
+        count = (
+            f"{len(found.partitions) - found.left_out} of {count}; {found.left_out} were not compared (see the table)"
+        )
     console.print(
-        f"[bold {colour}]{found.verdict}[/] by digests of batch headers: {len(found.partitions)} partitions, "
+        f"[bold {colour}]{found.verdict}[/] by digests of batch headers: {count}, "
         f"{found.elapsed_ms / 1000:.1f} s; bodies were not read",
         highlight=False,
     )

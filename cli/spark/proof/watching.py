@@ -121,4 +121,5 @@ async def _compare_once(request: ComparisonRequest, watch: VerificationWatch, is
     noun = "difference" if state.differences == 1 else "differences"
     differences = f", [red]{state.differences} {noun}[/]: {escape(state.reason)}" if state.differences else ""
     problem = f", not all compared: {state.reason}" if state.reason and not state.differences else ""
-    console.print(f"{at} {until}{differences}{escape(problem)}", highlight=False)
+    left_out = f", apart from {state.not_covered}" if state.not_covered else ""
+    console.print(f"{at} {until}{escape(left_out)}{differences}{escape(problem)}", highlight=False)

@@ -217,7 +217,9 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
     equal.
     """
     detail = ""
-    if proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
+    if proof is not None and proof.epoch == epoch and proof.verified_until_ms == 0 and proof.not_covered:
+        detail = f"nothing is proven: the comparison leaves out {proof.not_covered}"
+    elif proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
         detail = f"{active_site} has no proof yet in epoch {epoch}: its agents compare every few seconds"
     elif now_ms - proof.compared_at_ms > PROOF_COUNTS_MS:
         detail = f"the last comparison by {active_site} is {(now_ms - proof.compared_at_ms) // 1000} s old"
@@ -230,6 +232,8 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
     if detail or proof is None:
         return LinkCheck(check="proof", outcome=Outcome.WARNING, detail=detail)
     equal = f"both sites are proven equal until {iso_time(proof.verified_until_ms)}"
+    if proof.not_covered:
+        equal += f", apart from {proof.not_covered}"
     return LinkCheck(check="proof", outcome=Outcome.OK, detail=equal)
 
 

@@ -117,6 +117,11 @@ class EqualityReport(Struct, frozen=True, kw_only=True):
         return Verdict.EQUAL if all(one.is_equal for one in self.partitions) else Verdict.DIFFERENT
 
     @property
+    def left_out(self) -> int:
+        """The number of partitions that have no digests to compare."""
+        return sum(bool(one.not_compared) for one in self.partitions)
+
+    @property
     def topics(self) -> list[TopicEquality]:
         """The results by topic, sorted."""
         by_topic: dict[str, list[PartitionEquality]] = {}

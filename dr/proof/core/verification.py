@@ -2,7 +2,8 @@
 Pure.
 
 The sites are proven equal until a moment if all records that the source's logs held at that moment
-were compared and are equal. A standby that lags is not different: the proof then reaches only to
+were compared and are equal. Compacted logs have no digests: the proof names their topics as not
+covered. A standby that lags is not different: the proof then reaches only to
 the last moment whose log ends the standby has reached.
 
 Caller: dr/agent/equality_watch.py.
@@ -23,6 +24,8 @@ from wire.protocol.ids import PartitionKey
 
 SNAPSHOTS_MAX: Final = 120
 """Maximum number of moments that are kept until the standby has reached them."""
+TOPICS_NAMED_MAX: Final = 5
+"""Topics that are named where a proof does not cover more."""
 
 
 class LinkVerification(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,8 @@ class LinkVerification(Struct, frozen=True, kw_only=True):
     """The first difference, or the first part that could not be compared; empty if everything is
     proven.
     """
+    not_covered: str = ""
+    """The topics that no comparison by digests covers, and why; empty if there are none."""
 
     @classmethod
     def of_message(cls, stored: site_pb2.LinkVerification) -> LinkVerification:
@@ -48,6 +53,7 @@ class LinkVerification(Struct, frozen=True, kw_only=True):
             compared_at_ms=stored.compared_at_ms,
             differences=stored.differences,
             reason=stored.reason,
+            not_covered=stored.not_covered,
         )
 
     def as_message(self) -> site_pb2.LinkVerification:
@@ -58,6 +64,7 @@ class LinkVerification(Struct, frozen=True, kw_only=True):
             compared_at_ms=self.compared_at_ms,
             differences=self.differences,
             reason=self.reason,
+            not_covered=self.not_covered,
         )
 
 
@@ -90,7 +97,9 @@ class VerificationWatch:
         self._snapshots.append((report.compared_at_ms, ends))
         self.proven_until_ms = {key: self._partition_until(key) for key in ends}
         verified_until_ms = self._known.verified_until_ms
-        if not different and not report.problems:
+        not_covered = _not_covered(report)
+        # A comparison that covers no topic of a link with topics proves nothing.
+        if not different and not report.problems and (compared or not not_covered):
             verified_until_ms = self._proven_until(verified_until_ms, frozenset(ends))
         self._known = replace(
             self._known,
@@ -98,6 +107,7 @@ class VerificationWatch:
             compared_at_ms=report.compared_at_ms,
             differences=sum(len(one.differences) + one.unnamed for one in different),
             reason=_reason(different, report),
+            not_covered=not_covered,
         )
         return self._known
 
@@ -121,6 +131,22 @@ class VerificationWatch:
             proven_ms = at_ms
             self._snapshots.popleft()
         return proven_ms
+
+
+def _not_covered(report: EqualityReport) -> str:
+    """The topics that were not compared, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for topic in report.topics:
+        for reason in topic.not_compared:
+            by_reason.setdefault(reason, []).append(topic.topic)
+    return "; ".join(f"{_named(topics)}: {reason}" for reason, topics in sorted(by_reason.items()))
+
+
+def _named(topics: list[str]) -> str:
+    if len(topics) == 1:
+        return f"topic {topics[0]}"
+    more = f" and {len(topics) - TOPICS_NAMED_MAX} more" if len(topics) > TOPICS_NAMED_MAX else ""
+    return f"{len(topics)} topics ({', '.join(topics[:TOPICS_NAMED_MAX])}{more})"
 
 
 def _reason(different: list[PartitionEquality], report: EqualityReport) -> str:

@@ -115,6 +115,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "differences": None,
         "first_difference": "",
         "not_proven_because": "",
+        "not_covered_by_proof": "",
         "mirror": "PROMOTED",
         "mirror_report_age_ms": 400,
         "mirror_problems": [],

@@ -171,6 +171,7 @@ LINK = {
     "differences": None,
     "first_difference": "",
     "not_proven_because": "",
+    "not_covered_by_proof": "",
     "is_contested": False,
     "differing": [],
     "deposed": [],

@@ -166,6 +166,16 @@ def test_missing_answers_are_a_warning() -> None:
             OK,
             "both sites are proven equal until 1970-01-01T00:16:39",
         ),
+        (
+            LinkVerification(epoch=2, verified_until_ms=999_000, compared_at_ms=1_000_000, not_covered="topic c: why"),
+            OK,
+            "both sites are proven equal until 1970-01-01T00:16:39.000Z, apart from topic c: why",
+        ),
+        (
+            LinkVerification(epoch=2, compared_at_ms=1_000_000, not_covered="topic c: why"),
+            WARNING,
+            "nothing is proven: the comparison leaves out topic c: why",
+        ),
     ],
 )
 def test_sites_are_called_equal_only_by_a_proof_that_counts(

@@ -32,3 +32,16 @@ def test_sites_are_equal_if_something_was_compared(partitions: tuple[PartitionEq
         source_site="a", target_site="b", partitions=partitions, problems=(), notes=(), compared_at_ms=0, elapsed_ms=0
     )
     assert report.verdict is verdict
+
+
+def test_partitions_that_are_left_out_are_counted() -> None:
+    report = EqualityReport(
+        source_site="a",
+        target_site="b",
+        partitions=(COMPACTED, EQUAL),
+        problems=(),
+        notes=(),
+        compared_at_ms=0,
+        elapsed_ms=0,
+    )
+    assert report.left_out == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dr.proof.core.descent import Difference, DifferenceKind
 from dr.proof.core.equality import EqualityReport, PartitionEquality
@@ -16,7 +16,7 @@ def compared(
     ends: Mapping[str, tuple[int, int]],
     *,
     different: str = "",
-    not_compared: str = "",
+    not_compared: Sequence[str] = (),
     problems: tuple[str, ...] = (),
 ) -> EqualityReport:
     """A report; `ends` has the source's end and the compared end by topic."""
@@ -29,7 +29,7 @@ def compared(
             source_end_offset=source_end,
             end_offset=end,
             differences=(DIFFERENT,) if topic == different else (),
-            not_compared="compacted" if topic == not_compared else "",
+            not_compared="compacted" if topic in not_compared else "",
         )
         for topic, (source_end, end) in ends.items()
     ]
@@ -72,11 +72,32 @@ def test_a_comparison_with_a_gap_proves_nothing_more() -> None:
     assert (state.verified_until_ms, state.reason) == (10, "t-1: no leader")
 
 
-def test_compacted_and_deleted_topics_do_not_hold_the_proof_back() -> None:
+def test_compacted_and_deleted_topics_do_not_hold_the_proof_back_and_compacted_ones_are_named() -> None:
     watch = VerificationWatch()
     watch.observe(compared(10, {"t": (5, 5), "gone": (9, 1)}), epoch=1)
-    state = watch.observe(compared(20, {"t": (5, 5), "c": (9, 0)}, not_compared="c"), epoch=1)
+    state = watch.observe(compared(20, {"t": (5, 5), "c": (9, 0)}, not_compared=("c",)), epoch=1)
     assert state.verified_until_ms == 20
+    assert state.not_covered == "topic c: compacted"
+    assert LinkVerification.of_message(state.as_message()) == state
+    assert ("c", 0) not in watch.proven_ends
+    assert watch.observe(compared(30, {"t": (5, 5)}), epoch=1).not_covered == ""
+
+
+def test_topics_that_no_comparison_covers_are_named_as_far_as_a_line_holds_them() -> None:
+    names = [f"c{number}" for number in range(9)]
+    state = VerificationWatch().observe(
+        compared(10, {"t": (5, 5), **dict.fromkeys(names, (9, 0))}, not_compared=names), epoch=1
+    )
+    assert state.not_covered == "9 topics (c0, c1, c2, c3, c4 and 4 more): compacted"
+
+
+def test_a_link_of_compacted_topics_alone_is_never_called_equal() -> None:
+    watch = VerificationWatch()
+    assert watch.observe(compared(10, {"c": (9, 0)}, not_compared=("c",)), epoch=1).verified_until_ms == 0
+    # Nor does the proof of topics that were deleted go on.
+    watch = VerificationWatch()
+    watch.observe(compared(10, {"t": (5, 5), "c": (9, 0)}, not_compared=("c",)), epoch=1)
+    assert watch.observe(compared(20, {"c": (9, 0)}, not_compared=("c",)), epoch=1).verified_until_ms == 10
 
 
 def test_an_epoch_begins_a_proof_of_its_own_and_a_restart_goes_on_from_the_stored_one() -> None:

@@ -115,6 +115,10 @@ chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks
 proof-soak: setup ## RUNS=100 comparisons of two sites while producers write and the line between them fails, and what they found (SEED= chooses the faults)
 	$(BIN)/python -m bench.false_alarms --runs $(or $(RUNS),100) $(if $(SEED),--seed $(SEED))
 
+.PHONY: proof-ingest
+proof-ingest: setup ## KILLS=100 kills of a streaming ingest between its write and its commit, and whether a record is missing or twice
+	ANTIPODE_KILLS=$(or $(KILLS),100) $(PYTEST) -q -s tests/spark/test_killed_sink.py
+
 .PHONY: proof-failover
 proof-failover: setup ## KILLS=100 losses of the active site of a sync link, then MOVES=10 moves there and back, under load; a line for each, and what was lost or read twice (SEED= repeats the losses)
 	ANTIPODE_FAULTS=$(or $(KILLS),100) ANTIPODE_MOVES=$(or $(MOVES),10) ANTIPODE_SEED=$(SEED) $(PYTEST) -q -s tests/chaos/test_failover_rounds.py

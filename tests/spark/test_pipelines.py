@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from deploy import jar_sets
@@ -23,6 +23,7 @@ from deploy.stores.document_store import DocumentStore
 from spark_jobs.connector.topic_frames import TopicSource, records_of
 from spark_jobs.pipelines import files_to_topic, follow_topics, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
+from spark_jobs.pipelines.word_count import words_counted
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
@@ -120,6 +121,34 @@ def test_lines_of_files_become_records_by_lists_of_both_limits(jobs: Jobs, tmp_p
         files_to_topic.parser().parse_args(["--bootstrap-server", "x:1", "--from", "f", "--topic", "t"]).list_records
         == 32_767
     )
+
+
+def test_a_task_that_failed_and_is_run_again_sends_each_line_at_least_once(jobs: Jobs) -> None:
+    topic, lines = jobs.topic(), [f"line {number}" for number in range(30)]
+
+    def rows(fails_after: int) -> Iterator[Row]:
+        for number, line in enumerate(lines):
+            if number == fails_after:
+                raise OSError("the disk is gone")
+            yield Row(value=line.encode())
+
+    def attempt(fails_after: int) -> None:
+        list(files_to_topic._write(jobs.bootstrap, topic, 1 << 20, 7, rows(fails_after)))
+
+    with pytest.raises(OSError, match="disk"):
+        attempt(20)
+    attempt(len(lines))
+    found = Counter(value.decode() for value in jobs.values(topic))
+    # Two lists of seven lines were acknowledged before the task failed.
+    assert found == Counter(lines) + Counter(lines[:14])
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_words_are_counted_by_key_however_the_lines_lie(spark: SparkSession, parts: int) -> None:
+    lines = lines_of(200, 5)
+    frame = spark.createDataFrame([(line,) for line in lines], "value string").repartition(parts)
+    found = {row.word: row["count"] for row in words_counted(frame).collect()}
+    assert found == Counter(word for line in lines for word in line.split(" "))
 
 
 def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(

@@ -240,6 +240,16 @@ def test_a_day_of_records_is_a_report_of_24_rows(jobs: Jobs) -> None:
     ]
 
 
+def test_the_skew_is_the_largest_partition_over_the_mean(jobs: Jobs) -> None:
+    def of(*counts: int) -> float:
+        rows = [("t", partition) for partition, count in enumerate(counts) for _ in range(count)]
+        return road_report.skew(jobs.spark.createDataFrame(rows, "topic string, partition int"))
+
+    assert of(3, 3, 3) == 1.0
+    assert of(6, 2, 1) == 2.0
+    assert of() == 0.0
+
+
 def test_the_delay_is_measured_for_two_intervals(jobs: Jobs) -> None:
     topic = jobs.topic()
     load = ("--intervals-ms", "100,1500", "--records", "60", "--per-second", "40")

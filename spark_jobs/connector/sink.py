@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from spark_jobs.connector.core.sink_decisions import (
     is_void,
     transactional_id,
 )
+from spark_jobs.connector.core.sink_leftovers import Leftovers, former_of, is_moved
 from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
 from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
@@ -58,15 +59,17 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class Prepared(WriterCommitMessage):
-    """A task's report to the driver. `transaction` None: it had no rows, or (`is_decided`) the
-    batch was decided before.
+    """A task's report to the driver. `transaction` None: it had no rows to write, or (`is_decided`)
+    the batch was decided before. `former` is a transaction of another site that has rows of it.
     """
 
-    def __init__(self, query: str, identity: ProducerIdentity, *, is_decided: bool) -> None:
+    def __init__(self, query: str, identity: ProducerIdentity, earlier: Decision | None, *, is_decided: bool) -> None:
         self.query = query
         self.identity = identity
+        self.earlier = earlier
         self.is_decided = is_decided
         self.transaction: TaskTransaction | None = None
+        self.former: TaskTransaction | None = None
         self.ends: dict[PartitionKey, int] = {}
         self.begun_ms = time.time_ns() // 1_000_000
 
@@ -88,28 +91,27 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Decide the batch and make it visible. Fenced when another driver runs the query."""
         prepared = [message for message in messages if isinstance(message, Prepared)]
         written = [message for message in prepared if message.transaction is not None]
+        ends = {place: end for message in prepared for place, end in message.ends.items()}
         # There is nothing to decide, or an earlier attempt of the batch has decided.
-        if not written or any(message.is_decided for message in prepared):
+        if not ends or any(message.is_decided for message in prepared):
             return
         now_ms = time.time_ns() // 1_000_000
         begun_ms = {number: message.begun_ms for number, message in enumerate(written)}
         # An old transaction may have timed out at the brokers; then only a part of the batch could
         # be committed.
         check_time(begun_ms, now_ms=now_ms, timeout_ms=self._options.transaction_timeout_ms)
-        transactions = tuple(message.transaction for message in written if message.transaction is not None)
-        ends = {place: end for message in written for place, end in message.ends.items()}
         identity = newest_identity([message.identity for message in prepared])
-        decision = Decision(batch=batchId, transactions=transactions)
+        decision = _decision(prepared, batchId, producer_id=identity.producer_id, now_ms=now_ms)
 
         async def decide(client: KafkaClient) -> None:
-            query = written[0].query
+            query = prepared[0].query
             decider = SinkDecider(client, self._options, query)
             # The decision comes first: from here on every attempt completes this batch.
             await decider.decide(decision, identity, ends)
             # A newer driver has aborted all of them, so nothing of the batch is visible.
             if is_void(await decider.carry_out(decision), query=query, batch=batchId):
                 raise Fenced(f"another driver runs query {query}")
-            await decider.finish(batchId, *min(ends.items()))
+            await decider.finish(decision, *min(ends.items()))
 
         _with_client(self._options, decide)
 
@@ -121,23 +123,42 @@ class StreamSink(DataSourceStreamArrowWriter):
         # The fence comes before the read, so that no older driver can decide after the read.
         identity = await decider.fence()
         earlier = await decider.decided()
+        is_from_elsewhere = is_moved(earlier, identity.producer_id)
         if is_decided(earlier, query=query, batch=batch):
             assert earlier is not None
-            # All tasks find the same; one of them carries it out. Only task 0, because all tasks
-            # would commit the same transactions.
-            is_whole = _task() != 0 or await decider.carry_out_again(earlier)
-            if not is_whole:
-                raise Fenced(
-                    f"all transactions of batch {batch} were aborted: start the query again, it writes the batch again"
-                )
-            return Prepared(query, identity, is_decided=True)
-        message = Prepared(query, identity, is_decided=False)
-        producer = SinkProducer(client, self._options, task=_task())
-        own = await producer.prepare(rows, transactional_id(query, _task()))
-        if own is not None:
-            message.transaction = TaskTransaction(_task(), *own)
-            message.ends = producer.ends
+            if not earlier.is_carried_out and not is_from_elsewhere:
+                await _carry_out_again(decider, earlier)
+            if earlier.is_carried_out or not is_from_elsewhere:
+                return Prepared(query, identity, earlier, is_decided=True)
+        message = Prepared(query, identity, earlier, is_decided=False)
+        producer, leftovers = SinkProducer(client, self._options, task=_task()), None
+        if earlier is not None and is_from_elsewhere:
+            former = former_of(earlier, batch=batch, task=_task())
+            leftovers = former and Leftovers(former, query=query, batch=batch, task=_task())
+        own = await producer.prepare(rows, transactional_id(query, _task()), leftovers)
+        message.ends = producer.ends
+        message.transaction = None if own is None else TaskTransaction(_task(), *own)
+        message.former = None if leftovers is None else leftovers.transaction
         return message
+
+
+async def _carry_out_again(decider: SinkDecider, earlier: Decision) -> None:
+    """Carry out what an earlier attempt decided. All tasks find the same decision; only task 0
+    carries it out, because all tasks would commit the same transactions.
+    """
+    if _task() == 0 and not await decider.carry_out_again(earlier):
+        raise Fenced(
+            f"all transactions of batch {earlier.batch} were aborted: start the query again, it writes the batch again"
+        )
+
+
+def _decision(prepared: Sequence[Prepared], batch: int, *, producer_id: int, now_ms: int) -> Decision:
+    """The decision about what the tasks have written."""
+    transactions = tuple(one.transaction for one in prepared if one.transaction is not None)
+    former = tuple(one.former for one in prepared if one.transaction is None and one.former is not None)
+    earlier = prepared[0].earlier
+    others = former if earlier is None else (*former, *earlier.others_than((*transactions, *former)))
+    return Decision(batch=batch, transactions=transactions, others=others, producer_id=producer_id, decided_ms=now_ms)
 
 
 def _checked_columns(options: WriteOptions, schema: StructType) -> dict[str, int]:

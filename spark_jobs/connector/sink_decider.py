@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from spark_jobs.connector.core.options import WriteOptions
@@ -78,11 +79,11 @@ class SinkDecider:
             found += await asyncio.gather(*map(self._commit, decision.transactions[at : at + COMMITS_AT_ONCE]))
         return found
 
-    async def finish(self, batch: int, place: PartitionKey, end: int) -> None:
+    async def finish(self, decision: Decision, place: PartitionKey, end: int) -> None:
         """Note that the decision is carried out. At the other site of a link coordinators do not
         know how transactions ended here, so a batch that is run again there depends on it.
         """
-        text = encoded(Decision(batch=batch))[0]
+        text = encoded(replace(decision, is_carried_out=True))[0]
         outcomes = await self._client.commit(
             group_name(self._query, 0), {place: CommittedOffset(max(0, end), metadata=text)}
         )
@@ -101,7 +102,16 @@ class SinkDecider:
         for place, offset in found.items():
             # Other tasks have fenced the query meanwhile, which does no harm: the batch fails. The
             # previous decision is restored, so that the batch counts as not decided.
-            await self.decide(Decision(batch=decision.batch - 1), await self.fence(), {place: offset.offset})
+            identity = await self.fence()
+            previous = replace(
+                decision,
+                batch=decision.batch - 1,
+                transactions=(),
+                others=decision.others_than(()),
+                producer_id=identity.producer_id,
+                is_carried_out=True,
+            )
+            await self.decide(previous, identity, {place: offset.offset})
         return False
 
     async def _commit(self, transaction: TaskTransaction) -> Ended:

@@ -12,7 +12,9 @@ from typing import Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from spark_jobs.connector.core.options import WriteOptions
+from spark_jobs.connector.core.sink_leftovers import Leftovers
 from spark_jobs.connector.core.sink_rows import Divider, InvalidRows, Rows, joined, topics_of
+from spark_jobs.connector.sink_leftovers import read_leftovers
 from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
 from wire.batches.record_batch import TRANSACTIONAL_BIT, Compression
 from wire.batches.records import seal_batch
@@ -29,13 +31,14 @@ Answer = TypeVar("Answer")
 
 
 class SinkProducer:
-    """One task's writer. `ends` are the offsets behind what it has written."""
+    """One task's writer. `ends` are the offsets behind its rows."""
 
     def __init__(self, client: KafkaClient, options: WriteOptions, *, task: int) -> None:
         self._client = client
         self._options = options
         self._coordinator = TransactionCoordinator(client)
         self._transactional_id: str | None = None
+        self._leftovers: Leftovers | None = None
         self._divider = Divider(task, options.topic)
         self._compression = Compression[options.compression.upper()]
         self._identity = ProducerIdentity(-1, -1)
@@ -49,14 +52,20 @@ class SinkProducer:
         self._identity = ProducerIdentity(await self._client.new_producer_id(), 0)
         return await self._produce(rows)
 
-    async def prepare(self, rows: Iterable[Rows], transactional_id: str) -> ProducerIdentity | None:
-        """Write all rows into a transaction and leave it open; None for no rows. Earlier attempts
-        under the same id are fenced, and their open transactions are aborted. InvalidRows,
-        KafkaClientError.
+    async def prepare(
+        self, rows: Iterable[Rows], transactional_id: str, leftovers: Leftovers | None = None
+    ) -> ProducerIdentity | None:
+        """Write all rows into a transaction and leave it open; None if nothing was to be written.
+        Earlier attempts under the same id are fenced, and their open transactions are aborted. Rows
+        that `leftovers` has are not written again. InvalidRows, BatchNotWhole, KafkaClientError.
         """
         self._transactional_id = transactional_id
+        self._leftovers = leftovers
         self._identity = await self._coordinator.identity(transactional_id, self._options.transaction_timeout_ms)
-        return self._identity if await self._produce(rows) else None
+        await self._produce(rows)
+        if leftovers is not None:
+            leftovers.check_used()
+        return self._identity if self._sequences else None
 
     async def _produce(self, rows: Iterable[Rows]) -> int:
         count_of_rows = 0
@@ -76,6 +85,10 @@ class SinkProducer:
 
     async def _send(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         """Begin to write a batch, once the partition's earlier one is written."""
+        if self._leftovers is not None and self._leftovers.has(place):
+            self._leftovers.use(place, rows.contents())
+            self.ends[place] = self._leftovers.ends[place]
+            return
         # Only one batch of a partition in flight, so that a retry never reorders records.
         earlier = self._sending.pop(place, None)
         if earlier is not None:
@@ -128,4 +141,6 @@ class SinkProducer:
         if metadata is None or metadata.error_code:
             raise InvalidRows(f"topic {topic} is not there; accepted: a topic that has been created")
         self._counts[topic] = len(metadata.partitions)
+        if self._leftovers is not None:
+            await read_leftovers(self._client, topic, self._counts[topic], self._leftovers)
         return self._counts[topic]

@@ -57,6 +57,11 @@ class Streams:
         writer = self._rows(source, reader, options).writeStream.format("antipode")
         self._run(writer.options(**self.servers, topic=target), checkpoint)
 
+    def carry_as(self, query: str, source: str, target: str, checkpoint: Path) -> None:
+        """As `carry`, with a name for the sink's transactions."""
+        writer = self._rows(source, "antipode", {}).writeStream.format("antipode")
+        self._run(writer.options(**self.servers, topic=target, **{"antipode.query": query}), checkpoint)
+
     def store(self, source: str, directory: Path, checkpoint: Path, **options: str) -> None:
         """Run a query from a topic to files over what is there now, and end."""
         writer = self._rows(source, "antipode", options).writeStream.format("parquet")

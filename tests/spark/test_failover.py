@@ -20,6 +20,9 @@ from tests.spark.streams import Streams, newest_file
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.pairs.site_comparison import caught_up
+from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
+from wire.protocol.ids import PartitionKey
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(480)]
 
@@ -64,6 +67,54 @@ def test_queries_go_on_at_the_other_site_after_a_planned_move(
     for reader, target in targets.items():
         at_b.carry(source, target, tmp_path / reader, reader=reader)
         assert at_b.values(target) == list(range(180)), reader
+
+
+async def decision(bootstrap: str, group: str) -> dict[PartitionKey, CommittedOffset]:
+    async with KafkaClient(bootstrap) as client:
+        return await client.committed(group)
+
+
+async def set_decision(bootstrap: str, group: str, offsets: dict[PartitionKey, CommittedOffset]) -> None:
+    """Have the site hold this decision, as if no later one had crossed the link."""
+    async with KafkaClient(bootstrap) as client:
+        assert not any((await client.commit(group, offsets)).values())
+
+
+@pytest.mark.parametrize("crossed", ["the decision before", "the decision without the note"])
+def test_a_batch_whose_records_crossed_without_the_decision_is_written_once(
+    spark: SparkSession, sites: EmbeddedSites, tmp_path: Path, crossed: str
+) -> None:
+    at_a, at_b = (Streams(spark, sites.bootstrap(site)) for site in "ab")
+    source, target, checkpoint = at_a.create(partitions=2), at_a.create(partitions=2), tmp_path / "checkpoint"
+    query = f"query-{crossed.split()[-1]}"
+    group = f"antipode-spark.{query}"
+    at_a.fill(source, 0, 60, partitions=2)
+    at_a.carry_as(query, source, target, checkpoint)
+    before = asyncio.run(decision(at_a.bootstrap, group))
+    at_a.fill(source, 60, 120, partitions=2)
+    at_a.carry_as(query, source, target, checkpoint)
+    last = asyncio.run(decision(at_a.bootstrap, group))
+    mirrored(sites)
+    sites.broker("a").kill()
+    done = sites.command("failover", "a-b", "--to", "b", "--old-site-is-down", "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if crossed == "the decision without the note":
+        before = {
+            place: CommittedOffset(one.offset, metadata=(one.metadata or "").replace('out":true', 'out":false'))
+            for place, one in last.items()
+        }
+    assert before != last
+    asyncio.run(set_decision(at_b.bootstrap, group, before))
+    # The query ended before Spark noted its last batch.
+    newest = newest_file(checkpoint / "commits")
+    newest.unlink()
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+    at_b.fill(source, 120, 180, partitions=2)
+    at_b.carry_as(query, source, target, checkpoint)
+    assert at_b.values(target) == list(range(180))
+    at_b.fill(source, 180, 200, partitions=2)
+    at_b.carry_as(query, source, target, checkpoint)
+    assert at_b.values(target) == list(range(200))
 
 
 @pytest.mark.long

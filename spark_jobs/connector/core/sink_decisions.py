@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 TASKS_PER_GROUP: Final = 100
@@ -36,11 +36,26 @@ class TaskTransaction(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The transactions of a batch, all of which must be committed, even if the query fails in the
-    meantime. Empty once all are committed.
+    meantime; `is_carried_out` once they are. `others` are the last transactions of tasks that have
+    no rows in this batch. `producer_id` is the query's at the site that decided, -1 in decisions of
+    earlier releases.
     """
 
     batch: int
     transactions: tuple[TaskTransaction, ...] = ()
+    others: tuple[TaskTransaction, ...] = ()
+    producer_id: int = -1
+    decided_ms: int = 0
+    is_carried_out: bool = False
+
+    def last_of(self, task: int) -> TaskTransaction | None:
+        """The last transaction of a task."""
+        return next((one for one in (*self.transactions, *self.others) if one.task == task), None)
+
+    def others_than(self, transactions: Iterable[TaskTransaction]) -> tuple[TaskTransaction, ...]:
+        """The last transactions of all tasks but those of these transactions."""
+        tasks = {one.task for one in transactions}
+        return tuple(one for one in (*self.transactions, *self.others) if one.task not in tasks)
 
 
 class Outcome(enum.Enum):
@@ -73,12 +88,19 @@ def transactional_id(query: str, task: int | None) -> str:
 
 def encoded(decision: Decision) -> list[str]:
     """The metadata of each group."""
-    parts = [
-        decision.transactions[at : at + TASKS_PER_GROUP]
-        for at in range(0, max(1, len(decision.transactions)), TASKS_PER_GROUP)
-    ]
+    rows = [*((True, one) for one in decision.transactions), *((False, one) for one in decision.others)]
+    parts = [rows[at : at + TASKS_PER_GROUP] for at in range(0, max(1, len(rows)), TASKS_PER_GROUP)]
+    common = {"batch": decision.batch, "groups": len(parts), "producer": decision.producer_id}
+    common |= {"decided_ms": decision.decided_ms, "is_carried_out": decision.is_carried_out}
     return [
-        json.dumps({"batch": decision.batch, "groups": len(parts), "transactions": part}, separators=(",", ":"))
+        json.dumps(
+            {
+                **common,
+                "transactions": [one for is_own, one in part if is_own],
+                "others": [one for is_own, one in part if not is_own],
+            },
+            separators=(",", ":"),
+        )
         for part in parts
     ]
 
@@ -89,16 +111,32 @@ def newest(texts: Iterable[str | None]) -> tuple[Decision, int] | None:
     for text in texts:
         try:
             values = json.loads(text or "")
-            transactions = tuple(TaskTransaction(*map(int, one)) for one in values["transactions"])
-            found.append((Decision(batch=int(values["batch"]), transactions=transactions), int(values["groups"])))
+            part = Decision(
+                batch=int(values["batch"]),
+                transactions=_transactions(values["transactions"]),
+                others=_transactions(values.get("others", ())),
+                producer_id=int(values.get("producer", -1)),
+                decided_ms=int(values.get("decided_ms", 0)),
+                is_carried_out=bool(values.get("is_carried_out")),
+            )
+            found.append((part, int(values["groups"])))
         except (ValueError, KeyError, TypeError):
             continue
-    return max(found, key=lambda one: one[0].batch, default=None)
+    # Two sites may have decided the same batch, each with the offset of another partition.
+    return max(found, key=lambda one: (one[0].batch, one[0].decided_ms, one[0].is_carried_out), default=None)
 
 
 def joined(parts: Sequence[Decision]) -> Decision:
     """The decision whose parts these are."""
-    return Decision(batch=parts[0].batch, transactions=tuple(one for part in parts for one in part.transactions))
+    return replace(
+        parts[0],
+        transactions=tuple(one for part in parts for one in part.transactions),
+        others=tuple(one for part in parts for one in part.others),
+    )
+
+
+def _transactions(values: Iterable[Sequence[int]]) -> tuple[TaskTransaction, ...]:
+    return tuple(TaskTransaction(*map(int, one)) for one in values)
 
 
 def is_decided(earlier: Decision | None, *, query: str, batch: int) -> bool:

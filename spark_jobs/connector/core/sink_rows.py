@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ from spark_jobs.connector.core.record_encoding import (
     partitions_of,
     sizes_of,
 )
+from spark_jobs.connector.core.sink_leftovers import StoredRow
 from wire.protocol.ids import PartitionKey
 
 BATCH_BYTES_MAX: Final = 512 * 1024
@@ -94,6 +96,13 @@ class Rows:
         """The rows in two parts, in their order."""
         middle = len(self) // 2
         return self.taken(pa.array(range(middle))), self.taken(pa.array(range(middle, len(self))))
+
+    def contents(self) -> Iterator[StoredRow]:
+        """The rows as records that are stored."""
+        nothing = itertools.repeat(None)
+        headers = nothing if self.headers is None else self.headers.to_pylist()
+        for key, value, own in zip(self.keys.to_pylist(), self.values.to_pylist(), headers):  # noqa: B905  endless
+            yield StoredRow(key, value, tuple((one["key"], one["value"]) for one in own or ()))
 
     def encoded(self) -> bytes:
         """The records of one batch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_jobs.connector.core.sink_decisions import (
@@ -24,18 +26,40 @@ METADATA_BYTES_MAX = 4096
 
 
 def test_a_decision_about_many_tasks_fits_into_metadata_and_comes_back() -> None:
-    transactions = tuple(TaskTransaction(task, 2**41 + task, 32_000) for task in range(345))
-    texts = encoded(Decision(batch=10**9, transactions=transactions))
+    rows = [TaskTransaction(task, 2**41 + task, 32_000) for task in range(345)]
+    decision = Decision(
+        batch=10**9,
+        transactions=tuple(rows[:150]),
+        others=tuple(rows[150:]),
+        producer_id=2**41,
+        decided_ms=2**41,
+        is_carried_out=True,
+    )
+    texts = encoded(decision)
     assert max(map(len, texts)) <= METADATA_BYTES_MAX
     parts = [newest([text]) for text in texts]
     assert [part[1] for part in parts if part is not None] == [4] * 4
-    assert joined([part[0] for part in parts if part is not None]) == Decision(batch=10**9, transactions=transactions)
+    assert joined([part[0] for part in parts if part is not None]) == decision
+
+
+def test_a_decision_of_an_earlier_release_is_read() -> None:
+    text = '{"batch":3,"groups":1,"transactions":[[0,7,4]]}'
+    assert newest([text]) == (Decision(batch=3, transactions=(TaskTransaction(0, 7, 4),)), 1)
 
 
 def test_the_newest_decision_counts_and_other_metadata_does_not() -> None:
     texts = [None, "", "x", "{}", *encoded(Decision(batch=3)), *encoded(Decision(batch=7)), *encoded(Decision(batch=5))]
     assert newest(texts) == (Decision(batch=7), 1)
     assert newest([None, "5"]) is None
+
+
+def test_of_two_decisions_about_a_batch_the_later_one_counts() -> None:
+    """Each site has noted it with the offset of another partition."""
+    at_a, at_b = (Decision(batch=3, producer_id=site, decided_ms=site) for site in (1, 2))
+    done = replace(at_b, is_carried_out=True)
+    for texts in ([at_a, at_b], [at_b, at_a]):
+        assert newest([text for one in texts for text in encoded(one)]) == (at_b, 1)
+    assert newest([*encoded(done), *encoded(at_b)]) == (done, 1)
 
 
 def test_a_batch_is_decided_once_and_one_that_comes_after_a_later_one_is_refused() -> None:

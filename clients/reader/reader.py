@@ -34,7 +34,7 @@ from clients.reader.core.positions import (
 )
 from clients.reader.core.readings import Fetcher, Phase, Reading, Readings, Start, Wanted
 from clients.reader.reader_options import Chunk, DamagedLog, ReaderOptions, Sink
-from clients.reader.simple_consumer import records_of
+from clients.reader.single_fetches import records_of
 from clients.reader.skipped_offsets import report_skipped
 from clients.topics import Topics
 from runtime.clock import Clock

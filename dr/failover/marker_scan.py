@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
 from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.log_columns import LogsInColumns

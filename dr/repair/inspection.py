@@ -15,7 +15,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from clients.reader.simple_consumer import fetch_at_leader, fetch_at_node, records_of
+from clients.reader.single_fetches import fetch_at_leader, fetch_at_node, records_of
 from dr.proof.site_digests import SiteDigests
 from dr.repair.core.leaders import damaged_batches, judge_leader
 from dr.repair.core.orders import Judged, LogBatch, LogPart, RepairSides, ReplaceBatch, judge_partition

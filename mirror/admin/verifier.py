@@ -20,7 +20,7 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from mirror.admin.samples import Sample, Samples, difference, side_by_side
 from mirror.link.core.topic_naming import Naming
 from mirror.link.ports import Unreachable

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from clients.reader.simple_consumer import is_throttled_away
+from clients.reader.single_fetches import is_throttled_away
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from runtime.clock import Clock

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from kio.schema.errors import ErrorCode
 
 from clients.reader.core.committed import skipped_batches
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from mirror.link.ports import FetchAnswer, Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.provenance import Provenance

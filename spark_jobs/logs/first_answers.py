@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from clients.reader.simple_consumer import records_of
+from clients.reader.single_fetches import records_of
 from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.request_ahead import RequestAhead
 from wire.client.client_errors import KafkaClientError

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from spark_jobs.logs.cluster_client import open_client, replica_id_of, security_of_file
 from spark_jobs.logs.core.cluster_options import ClusterOptions

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException
 from kio.schema.errors import ErrorCode
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from tests.support.clients.kafka_clients import Record, librdkafka_produce

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clients.reader.simple_consumer import fetch_at_leader, is_throttled_away, records_of
+from clients.reader.single_fetches import fetch_at_leader, is_throttled_away, records_of
 from mirror.link.ports import FetchPart
 from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import parse_host_ports

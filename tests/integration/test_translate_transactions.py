@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from mirror.translate.notes.core.stored_map import producer_record
 from mirror.translate.notes.offset_store import TOPIC_PREFIX
 from tests.support.eventually import eventually

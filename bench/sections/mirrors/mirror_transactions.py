@@ -27,7 +27,7 @@ from bench.measuring.warm_memory import touch_free_memory
 from bench.peers import antipode, apache_kafka, mirror_maker
 from bench.peers.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, MeasuredBroker, check_complete, create_topic
 from clients.reader.core.committed import skipped_batches
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import iterate_headers

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from clients.reader.core.committed import skipped_batches
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.renumbering import Stamp

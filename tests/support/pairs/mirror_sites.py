@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually

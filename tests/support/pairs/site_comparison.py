@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from wire.batches.record_batch import BatchHeader, iterate_headers

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.pairs.mirror_calls import describe_mirror, scrape

@@ -8,7 +8,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from clients.reader.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
-from clients.reader.simple_consumer import NoSuchOffset, SimpleConsumer, SimpleConsumerOptions, fetch_at_leader
+from clients.reader.simple_consumer import NoSuchOffset, SimpleConsumer, SimpleConsumerOptions
+from clients.reader.single_fetches import fetch_at_leader
 from tests.support.clients.scripted_cluster import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster
 from wire.batches.records import decode_records
 from wire.client.client_errors import BrokerError, Unreachable

@@ -49,6 +49,8 @@ TIMEOUT_MS: Final = 8_000
 less than ten seconds, after which a person at a command stops waiting. The error then names the
 silent site. A request for many new partitions may take longer.
 """
+READ_TIMEOUT_MS: Final = 2_000
+"""The limit (ms) of a request that reads: short, because this site can answer from its copy."""
 NEW_PARTITION_MS: Final = 5
 """The time (ms) that the other site may take for each new partition: its controller stores it, and
 its brokers make a log for it.

@@ -49,17 +49,25 @@ def test_files_that_documents_name_are_there() -> None:
     sources.assert_none(offenders, "the file has moved or is not there yet")
 
 
+def _page_of(module: Path) -> str:
+    """The page of the nearest folder that has one."""
+    pages = (str(folder / "README.md") for folder in module.parents)
+    return next(page for page in pages if page in sources.files())
+
+
 def test_the_table_of_a_room_names_each_of_its_modules() -> None:
-    """Modules that are commands apart: `antipode --help` lists them."""
+    """Those of its folders without a page, too. Modules that are commands apart: `antipode --help`
+    lists them.
+    """
     commands = {module.replace(".", "/") + ".py" for module, _ in COMMANDS.values()}
     pages = [name for name in _documents() if re.search(r"^\| file \|", sources.text(name), re.MULTILINE)]
     offenders = [
-        f"{page}: {path.name}"
+        f"{page}: {path.relative_to(Path(page).parent)}"
         for page in pages
         if page.startswith(sources.PACKAGES)
         for module in sources.modules(page.rpartition("/")[0])
-        if (path := Path(module)).parent == Path(page).parent and module not in commands
-        if not path.name.startswith("__") and f"`{path.name}`" not in sources.text(page)
+        if _page_of(path := Path(module)) == page and module not in commands
+        if not path.name.startswith("__") and not re.search(rf"\b{path.stem}(\.py)?`", sources.text(page))
     ]
     assert len(pages) > PAGES_MIN
     sources.assert_none(offenders, "give the module a row")

@@ -31,6 +31,7 @@ PACKAGES = (
 """Packages whose rooms have such a page; a package that gets there joins them."""
 CIRCLE_FREE = (*PACKAGES, "deploy")
 HEADINGS = ("Machines and invariants", "Imports")
+HANDLERS_MIN = 60
 
 
 @functools.cache
@@ -99,3 +100,20 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError(f"these modules import each other: {' <- '.join(error.args[1])}") from error
+
+
+def test_no_handler_of_a_broker_imports_another() -> None:
+    """What two APIs share has a module of its own."""
+    handlers = {
+        name.removesuffix(".py").replace("/", "."): name
+        for name in sources.modules("broker/handlers")
+        if re.search(r"^API_KEY\b", sources.text(name), re.MULTILINE)
+    }
+    offenders = [
+        f"{name}:{node.lineno}: {node.module}"
+        for name in handlers.values()
+        for node in sources.nodes(name)
+        if isinstance(node, ast.ImportFrom) and node.module in handlers
+    ]
+    assert len(handlers) > HANDLERS_MIN
+    sources.assert_none(offenders, "move what both use into a module without an API_KEY")

@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from broker.handlers.configs.alteration_checks import checked
 from broker.handlers.configs.config_requests import BROKER_RESOURCE, BrokerConfigChanges
-from broker.handlers.configs.describe_configs import topics_of
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
-from broker.handlers.configs.incremental_alter_configs import (
+from broker.handlers.configs.topic_config_changes import (
     RefusedChange,
     check_resource,
     forward,
     result_part,
+    topics_of,
 )
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext

@@ -21,6 +21,7 @@ from msgspec import Struct
 from broker.handlers.configs.config_requests import BROKER_RESOURCE
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
 from broker.handlers.configs.logger_levels import LOGGER_RESOURCE, refusal_of
+from broker.handlers.configs.topic_config_changes import TOPIC_RESOURCE, topics_of
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
@@ -31,7 +32,7 @@ from broker.settings.core.broker_configs import TOPIC_PROPERTIES, is_dynamic, ki
 from broker.settings.core.group_configs import GROUP_CONFIGS
 from broker.settings.core.topic_configs import ConfigLayer, ConfigSource, ResolvedConfig, resolve, synonyms
 from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.active_site import ActiveSite, answered_elsewhere
+from broker.site.active_site import READ_TIMEOUT_MS, ActiveSite, answered_elsewhere
 from runtime.logs import logger_levels
 from wire.rules.topic_config_kinds import INT_MAX, ConfigKind, TopicConfig
 from wire.rules.topic_configs import TOPIC_CONFIGS
@@ -40,7 +41,6 @@ API_KEY = 32
 MIN_VERSION = 1
 MAX_VERSION = 4
 
-TOPIC_RESOURCE = 2
 _UNKNOWN_TYPE = 0
 _TYPE_CODES = {
     ConfigKind.BOOLEAN: 1,
@@ -50,8 +50,6 @@ _TYPE_CODES = {
     ConfigKind.DOUBLE: 6,
     ConfigKind.LIST: 7,
 }
-ACTIVE_SITE_TIMEOUT_MS = 2_000
-"""Short, because this site can answer from its copy."""
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -61,15 +59,6 @@ class Doors(Struct, frozen=True, kw_only=True):
     cluster: Cluster
     configs: DynamicConfigs
     group_configs: GroupConfigRequests
-
-
-def topics_of(request: Any) -> list[str]:
-    """The topics that a request about configs names. A resource of another type has an empty name,
-    so that it is never forwarded.
-    """
-    return [
-        resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
-    ]
 
 
 _Synonym = tuple[str, str, ConfigSource]
@@ -109,7 +98,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             entries="resources",
             results="results",
             names=names,
-            timeout_ms=ACTIVE_SITE_TIMEOUT_MS,
+            timeout_ms=READ_TIMEOUT_MS,
         )
         if answer is not None:
             return answer

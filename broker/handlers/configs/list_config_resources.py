@@ -16,13 +16,13 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE
-from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS, TOPIC_RESOURCE
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE
 from broker.handlers.configs.logger_levels import LOGGER_RESOURCE
+from broker.handlers.configs.topic_config_changes import TOPIC_RESOURCE
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.site.active_site import ActiveSite
+from broker.site.active_site import READ_TIMEOUT_MS, ActiveSite
 
 API_KEY = 74
 MIN_VERSION = 0
@@ -75,7 +75,7 @@ async def _named_by_peers(doors: Doors, context: RequestContext, request: Any) -
     if context.is_own_tool:
         return []
     asked = (
-        doors.active_site.ask_site(doors.cluster.image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS)
+        doors.active_site.ask_site(doors.cluster.image, site, context, request, timeout_ms=READ_TIMEOUT_MS)
         for site in doors.cluster.image.routed_sites()
     )
     answers = [answer for answer in await asyncio.gather(*asked) if answer is not None]

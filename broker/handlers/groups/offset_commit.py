@@ -10,8 +10,8 @@ by their ids (UNKNOWN_TOPIC_ID when there is none).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
@@ -20,13 +20,11 @@ from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as read_topics
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply
+from broker.groups.core.group_messages import CommitOffsets, PartitionsReply, Reply
+from broker.handlers.groups.named_offsets import Names, name_of, named_offsets, outcome_of
 from broker.metadata.cluster import Cluster
-from broker.metadata.request_context import RequestContext
-from broker.network.entities import builder, topic_id_bytes
-from wire.protocol.ids import NO_EPOCH, TopicPartition
+from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.offset_commit_codec import (
-    BROKERS_RETENTION_MS,
     HIGHEST_VERSION,
     LOWEST_VERSION,
     OffsetCommitRequest,
@@ -46,8 +44,6 @@ MAX_VERSION = HIGHEST_VERSION
 
 _MEMBER_EPOCHS_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
-
-Names = Mapping[bytes, str]
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -106,7 +102,7 @@ def _denied(
     context = exchange.context
     if not doors.authorizer.may(context, Check(Operation.READ, ResourceType.GROUP, request.group_id)):
         return ErrorCode.group_authorization_failed, ()
-    named = [name for topic in request.topics if (name := _name_of(topic, names))]
+    named = [name for topic in request.topics if (name := name_of(topic, names))]
     checks = read_topics(Operation.READ, named)
     return ErrorCode.none, {check.name for check in doors.authorizer.denied(context, checks)}
 
@@ -130,14 +126,14 @@ def _answer(
 ) -> None:
     outcomes = []
     for topic in request.topics:
-        name = _name_of(topic, names)
+        name = name_of(topic, names)
         codes = [
             (
                 named.partition_index,
                 int(
                     ErrorCode.topic_authorization_failed
                     if name in denied
-                    else _outcome(TopicPartition(name, named.partition_index), reply.error, reply.errors)
+                    else outcome_of(TopicPartition(name, named.partition_index), reply.error, reply.errors)
                 ),
             )
             for named in topic.partitions
@@ -148,70 +144,3 @@ def _answer(
         outcomes, exchange.header.api_version, throttle_time_ms=exchange.throttle_time_ms()
     )
     exchange.reply_body([body], body_size=len(body))
-
-
-def _outcome(partition: TopicPartition, error: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
-    if error is not ErrorCode.none:
-        return error
-    unknown = ErrorCode.unknown_topic_or_partition if partition.topic else ErrorCode.unknown_topic_id
-    return errors.get(partition, unknown)
-
-
-def _name_of(topic: Any, names: Names | None) -> str:
-    """The topic's name; for requests with ids, the name of that id, empty if it is unknown."""
-    name: str = topic.name if names is None else names.get(topic_id_bytes(topic.topic_id), "")
-    return name
-
-
-def named_offsets(
-    request: Any,
-    is_known: Callable[[TopicPartition], bool],
-    names: Names | None = None,
-    *,
-    retention_ms: int = BROKERS_RETENTION_MS,
-) -> Mapping[TopicPartition, CommittedOffset]:
-    """The request's offsets for known partitions; `names` by topic id for a request with ids."""
-    offsets = {}
-    for topic in request.topics:
-        name = _name_of(topic, names)
-        for named in topic.partitions:
-            partition = TopicPartition(name, named.partition_index)
-            if is_known(partition):
-                offsets[partition] = CommittedOffset(
-                    named.committed_offset,
-                    getattr(named, "committed_leader_epoch", NO_EPOCH),
-                    named.committed_metadata or "",
-                    retention_ms,
-                )
-    return offsets
-
-
-def response(
-    api_key: int,
-    context: RequestContext,
-    request: Any,
-    error: ErrorCode,
-    errors: Mapping[TopicPartition, ErrorCode],
-) -> Any:
-    """The result for each partition, in the order of a request of one of the other commit APIs;
-    `error` applies to all.
-    """
-    build = builder(api_key, context.api_version)
-    kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"
-    return build.response(
-        topics=tuple(
-            build.part(
-                f"{kind}ResponseTopic",
-                name=topic.name,
-                partitions=tuple(
-                    build.part(
-                        f"{kind}ResponsePartition",
-                        partition_index=named.partition_index,
-                        error_code=_outcome(TopicPartition(topic.name, named.partition_index), error, errors),
-                    )
-                    for named in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )

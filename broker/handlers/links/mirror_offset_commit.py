@@ -19,7 +19,7 @@ from msgspec import Struct
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import MirrorOffsets
-from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.handlers.groups.named_offsets import named_offsets, response
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.site.group_reports import GroupReports

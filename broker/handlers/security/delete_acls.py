@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
-from broker.handlers.security.describe_acls import NO_AUTHORIZER, filter_of
+from broker.handlers.security.acl_filters import NO_AUTHORIZER, filter_of
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder

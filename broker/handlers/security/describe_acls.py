@@ -13,18 +13,17 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
+from broker.handlers.security.acl_filters import NO_AUTHORIZER, filter_of
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.site.active_site import ActiveSite
 from broker.site.followed_site import Rules, ask_followed_site
-from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from wire.rules.acls import AccessEntry, ResourcePattern
 
 API_KEY = 29
 MIN_VERSION = 1
 MAX_VERSION = 3
-
-NO_AUTHORIZER = "No Authorizer is configured."
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -33,21 +32,6 @@ class Doors(Struct, frozen=True, kw_only=True):
     active_site: ActiveSite
     authorizer: Authorizer
     cluster: Cluster
-
-
-def filter_of(entity: Any) -> AclFilter:
-    """The filter of a DescribeAcls or DeleteAcls request. Raises ValueError for a number that the
-    protocol does not define.
-    """
-    return AclFilter(
-        resource_type=ResourceType(entity.resource_type_filter),
-        name=entity.resource_name_filter,
-        pattern_type=PatternType(entity.pattern_type_filter),
-        principal=entity.principal_filter,
-        host=entity.host_filter,
-        operation=Operation(entity.operation),
-        permission=Permission(entity.permission_type),
-    )
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
+from broker.handlers.topics.topic_changes import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.topic_images import TopicImage

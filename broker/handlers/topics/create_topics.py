@@ -17,9 +17,8 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
+from broker.handlers.topics.topic_changes import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.access import passive_link_for_new_topic
-from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time, topic_uuid
 from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
@@ -29,14 +28,11 @@ from broker.site.active_site import ActiveSite, answered_elsewhere
 from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
-from wire.rules.links import is_stand_in
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 19
 MIN_VERSION = 2
 MAX_VERSION = 7
-
-PROPAGATION_TIMEOUT_MS = 2_000
 
 
 class Doors(Struct, frozen=True, kw_only=True):
@@ -48,19 +44,6 @@ class Doors(Struct, frozen=True, kw_only=True):
     controller: ControllerClient
     quotas: Quotas
     topic_change_reports: TopicChangeReports
-
-
-def policy_refusal(image: ClusterImage, topic: str) -> str | None:
-    """The reason why clients may not create or change the topic at this site; None if they may."""
-    link = passive_link_for_new_topic(image, topic)
-    if link is None:
-        return None
-    if is_stand_in(link):
-        return f"link {link.name} may carry topic {topic}: repair the link's record in this site's ZooKeeper, it cannot be decoded"
-    return (
-        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} "
-        f"{'could not reach it' if link.is_routed else 'does not forward requests: the link is not routed'}"
-    )
 
 
 def _new_topic(topic: Any) -> pb.NewTopic:

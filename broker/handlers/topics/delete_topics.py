@@ -23,8 +23,8 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 from msgspec.structs import replace
 
-from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.handlers.topics.mutation_quota import is_led_elsewhere, known_topic, within_quota
+from broker.handlers.topics.topic_changes import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage

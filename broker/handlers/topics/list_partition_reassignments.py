@@ -15,12 +15,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS
 from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.site.active_site import ActiveSite, answered_elsewhere, leading_site
+from broker.site.active_site import READ_TIMEOUT_MS, ActiveSite, answered_elsewhere, leading_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
@@ -52,7 +51,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         entries="topics",
         results="topics",
         names=names,
-        timeout_ms=ACTIVE_SITE_TIMEOUT_MS,
+        timeout_ms=READ_TIMEOUT_MS,
     )
     return answer or await _of_this_site(doors, context, request)
 
@@ -64,9 +63,7 @@ async def _of_all_sites(doors: Doors, context: RequestContext, request: Any) -> 
     own = await _of_this_site(doors, context, request)
     image = doors.cluster.image
     sites = image.routed_sites()
-    asked = (
-        doors.active_site.ask_site(image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS) for site in sites
-    )
+    asked = (doors.active_site.ask_site(image, site, context, request, timeout_ms=READ_TIMEOUT_MS) for site in sites)
     answers = {
         site: answer.topics
         for site, answer in zip(sites, await asyncio.gather(*asked), strict=True)

@@ -18,7 +18,7 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import CommitTransactionOffsets, PartitionsReply
 from broker.groups.core.group_states import NO_GENERATION
-from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.handlers.groups.named_offsets import named_offsets, response
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.settings.dynamic_configs import DynamicConfigs

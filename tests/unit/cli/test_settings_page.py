@@ -5,6 +5,8 @@ that the daemons know.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from controller.config import ControllerSettings
 from mirror.settings.config import MirrorConfig, load_config
 from runtime.configuration import load_settings, read_properties
 from wire.rules.links import matches
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]*)\|", re.MULTILINE)
@@ -87,6 +90,44 @@ def test_the_example_with_two_classes_of_topics_carries_data_and_leaves_commands
 def test_the_example_of_a_mirror_is_good(file: str, link: str) -> None:
     config = load_config(read_properties(ROOT / "deploy" / "examples" / file))
     assert config.link_name == link
+
+
+def _plain(text: str) -> set[str]:
+    """A number as it may be written in the code, the unit apart; empty for a sentence."""
+    text = text.strip().strip("`")
+    found = re.fullmatch(r"(-?\d+)(?: (MiB))?", text)
+    if found is not None:
+        return {str(int(found[1]) * (1024 * 1024 if found[2] else 1))}
+    return {text} if text in ("true", "false") else set()
+
+
+def _rows_with_defaults(page: Path) -> Iterator[tuple[str, str]]:
+    """Each key of a table whose second column is `default`, with its default."""
+    for table in re.findall(r"^\| [^|]+ \| default \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE):
+        for cell, default in ROW.findall(table):
+            keys = re.findall(r"`([a-z][a-z0-9.-]+\.[a-z0-9.-]+)`", cell)
+            defaults = default.split(", ")
+            yield from zip(keys, defaults * len(keys) if len(defaults) == 1 else defaults, strict=False)
+
+
+def test_the_defaults_of_all_pages_are_those_of_the_code() -> None:
+    models = (BrokerSettings, ControllerSettings, MirrorConfig, BridgeSettings)
+    known: dict[str, set[str]] = defaultdict(set)
+    for model in models:
+        for field in model.model_fields.values():
+            known[str(field.alias)].add(str(field.default).lower())
+    for name, definition in TOPIC_CONFIGS.items():
+        known[name].add(definition.default)
+    compared = [
+        (page.name, key, value)
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for key, default in _rows_with_defaults(page)
+        for value in _plain(default)
+        if key in known
+    ]
+    assert len(compared) > 80
+    wrong = [f"{page}: {key} is {known[key]}, not {value}" for page, key, value in compared if value not in known[key]]
+    assert wrong == []
 
 
 def test_the_page_of_the_bridge_lists_its_settings_with_their_defaults() -> None:

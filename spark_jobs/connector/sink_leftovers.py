@@ -10,7 +10,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from clients.reader.simple_consumer import fetch_at_leader, records_of
+from clients.reader.single_fetches import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from spark_jobs.connector.core.sink_leftovers import Leftovers, PartitionLeftovers
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS

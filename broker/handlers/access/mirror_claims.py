@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
 from broker.authorization.core.mirror_scope import CLAIMING_APIS
 from broker.network.connection_owner import Frame
 from wire.protocol.byte_reader import ByteReader
@@ -25,3 +29,12 @@ def claimed_link(frame: Frame, header: RequestHeader) -> str | None:
         except ValueError:
             return ""
     return str(request.link)
+
+
+def unnamed_link_refusal(request: Any) -> tuple[ErrorCode, str] | None:
+    """The refusal of a mirror's write that names no link: the controller would take it for the
+    request of a client of this site, which it does not check against any link.
+    """
+    if request.link:
+        return None
+    return ErrorCode.invalid_request, "the request names no link; a mirror writes access rules in the name of its link"

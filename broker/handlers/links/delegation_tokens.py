@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authorization.authorizer import Authorizer
-from broker.handlers.links.standby_rules import unnamed_link_refusal
+from broker.handlers.access.mirror_claims import unnamed_link_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb

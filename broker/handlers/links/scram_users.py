@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
-from broker.handlers.links.standby_rules import unnamed_link_refusal
+from broker.handlers.access.mirror_claims import unnamed_link_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer, Check
+from broker.handlers.access.mirror_claims import unnamed_link_refusal
 from broker.handlers.configs.group_config_requests import GroupConfigRequests
 from broker.metadata.request_context import RequestContext
 from broker.settings.core.broker_configs import Operation as ConfigOperation
@@ -64,15 +65,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         if error is not ErrorCode.none:
             return StandbyRulesResponse(error_code=error, error_message=message)
     return StandbyRulesResponse(error_code=ErrorCode.none, error_message=None)
-
-
-def unnamed_link_refusal(request: Any) -> tuple[ErrorCode, str] | None:
-    """The refusal of a mirror's write that names no link: the controller would take it for the
-    request of a client of this site, which it does not check against any link.
-    """
-    if request.link:
-        return None
-    return ErrorCode.invalid_request, "the request names no link; a mirror writes access rules in the name of its link"
 
 
 async def _write_acls(doors: Doors, context: RequestContext, request: Any) -> Outcome:

@@ -124,8 +124,8 @@ def test_errors_count_by_request_and_code_for_each_partition_that_an_answer_name
         client.produce("t", records(1))
         client.produce("t", large)
         client.fetch(FetchRequest([want("t", 700), want("none"), want("t", partition=7)]))
-        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
-        topics = [{"name": "none", "partitions": [asked] * 3}]
+        asked = {"current_leader_epoch": -1, "timestamp": -1}
+        topics = [{"name": "none", "partitions": [{"partition_index": index, **asked} for index in range(3)]}]
         client.call(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": topics})
         client.metadata("no:name")
     errors = samples(broker, f"{PREFIX}errors_total")

@@ -19,7 +19,7 @@ from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.transaction_descriptions import describe_transaction
+from wire.client.requests.transaction_descriptions import describe_producers, describe_transaction
 
 app = typer.Typer(
     help="Transactions of a cluster: which are open, for how long, and which hang.\n\n"
@@ -29,7 +29,6 @@ app = typer.Typer(
 
 FIND_COORDINATOR: Final = 10
 WRITE_TXN_MARKERS: Final = 27
-DESCRIBE_PRODUCERS: Final = 61
 LIST_TRANSACTIONS: Final = 66
 _TRANSACTION_KEY_TYPE: Final = 1
 SOFTWARE_NAME: Final = "antipode-cli"
@@ -224,9 +223,7 @@ async def _open_in(client: KafkaClient, topic: str) -> list[OpenTransaction]:
     found = []
     for partition in sorted(metadata.topics[topic].partitions):
         connection = await client.connection(await client.leader(topic, partition))
-        asked = {"topics": [{"name": topic, "partition_indexes": (partition,)}]}
-        response = await connection.call(DESCRIBE_PRODUCERS, asked)
-        described = response.topics[0].partitions[0]
+        described = await describe_producers(connection, topic, partition)
         _check(described.error_code, f"producers of {topic}-{partition}")
         found += [
             OpenTransaction(

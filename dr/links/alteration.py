@@ -55,8 +55,10 @@ async def alter_link(
         _refuse_change(name, arbiter_problems(await _arbiters(governing, clients)))
     other = by_name.get(other_site(governing, active.name))
     removes_lease = changes.lease_ms == 0 and governing.lease_ms > 0
-    if removes_lease and not is_standby_down and not is_dry_run:
-        return AlteredLink(record=await _remove_lease(name, changes, active=active, standby=other))
+    if removes_lease and not is_standby_down:
+        return AlteredLink(
+            record=await _remove_lease(name, changes, active=active, standby=other, is_dry_run=is_dry_run)
+        )
     record = await active.alter_link(name, changes, is_dry_run=is_dry_run, timeout_ms=STORE_TIMEOUT_MS)
     if is_dry_run or other is None:
         return AlteredLink(record=record)
@@ -68,7 +70,7 @@ async def alter_link(
 
 
 async def _remove_lease(
-    name: str, changes: LinkChanges, *, active: SiteClient, standby: SiteClient | None
+    name: str, changes: LinkChanges, *, active: SiteClient, standby: SiteClient | None, is_dry_run: bool
 ) -> LinkRecord:
     """Store the change at the standby first: as long as it knows the lease, it may be promoted when
     the lease of a silent site has ended, while the active site takes writes without a lease.
@@ -79,6 +81,9 @@ async def _remove_lease(
             unknown = f"no agent address of {other_site(record, active.name)} is known"
             raise OperationalFailure(f"link {name} cannot be changed so: {unknown}: {STANDBY_IS_DOWN}")
         try:
+            if is_dry_run:
+                await standby.describe_link(name, is_brief=True)
+                return record
             stored = (await standby.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)).record
         except OperationalFailure as failure:
             problem = f"{failure}; {standby.name} may be promoted under the lease that it knows: {STANDBY_IS_DOWN}"

@@ -267,9 +267,8 @@ class FlowBoard:
         """
         if self._settled is None or not self.is_settled(self._settled):
             # a resting mirror has none, and is asked every second
-            has_others = len(self._restless) + len(self._promoted) < len(self._rows)
-            settled_keys = (key for key, _ in self.rows() if self.is_settled(key)) if has_others else iter(())
-            self._settled = next(settled_keys, None)
+            has_some = len(self._restless) + len(self._promoted) < len(self._rows)
+            self._settled = next((key for key, _ in self.rows() if self.is_settled(key)), None) if has_some else None
         settled = [] if self._settled is None else [self._rows[self._settled]]
         return [*settled, *(row for _, row in islice(self._each_shown(self._promoted), 1))]
 

@@ -16,11 +16,11 @@ from spark_jobs.connector.core.sink_leftovers import Leftovers, PartitionLeftove
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import decode_batch
-from wire.client.client_errors import TRANSIENT, BrokerError, UnsupportedApi, broker_error
+from wire.client.client_errors import TRANSIENT, BrokerError, Unreachable, UnsupportedApi, broker_error
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.transaction_descriptions import DESCRIBE_PRODUCERS, describe_producers
 from wire.protocol.ids import LATEST_TIMESTAMP, PartitionKey
 
-DESCRIBE_PRODUCERS: Final = 61
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
@@ -45,13 +45,11 @@ async def _has_written(client: KafkaClient, place: PartitionKey, leftovers: Left
 
     async def ask() -> bool:
         connection = await client.connection(await client.leader(topic, partition))
-        asked = {"topics": [{"name": topic, "partition_indexes": (partition,)}]}
         try:
-            response = await connection.call(DESCRIBE_PRODUCERS, asked)
+            found = await describe_producers(connection, topic, partition)
         except TRANSIENT:
             client.forget_leaders([topic])
             raise
-        (found,) = response.topics[0].partitions
         if found.error_code is not ErrorCode.none:
             client.forget_leaders([topic])
             raise broker_error(found.error_code, message=f"{topic}-{partition}", api_key=DESCRIBE_PRODUCERS)
@@ -80,6 +78,7 @@ async def _rows(client: KafkaClient, place: PartitionKey, leftovers: Leftovers) 
             offset = header.next_offset
             if found.is_wanted(header):
                 found.take(header, decode_batch(data, position, header))
+        # rows that are not found would be written a second time
         if offset == before:
-            break
+            raise Unreachable(f"{place[0]}-{place[1]} has nothing at offset {offset}, below its end {end}")
     return found

@@ -35,11 +35,6 @@ MayClean = Callable[[PartitionLog], bool]
 """Returns whether the log may be compacted, now."""
 
 
-def always(_log: PartitionLog) -> bool:
-    """Compact any log: for callers that have chosen them."""
-    return True
-
-
 def in_a_thread(disk: Disk) -> Clean:
     """Cleaning in a thread of this process: for tests and tools. A broker has a process for it
     (`cleaner_process.py`).
@@ -77,7 +72,7 @@ class LogCleaning:
         self._descriptors = descriptors
         self._now_ms = now_ms
 
-    async def run(self, logs: Iterable[PartitionLog], *, may_clean: MayClean = always) -> list[str]:
+    async def run(self, logs: Iterable[PartitionLog], *, may_clean: MayClean) -> list[str]:
         """Run one pass over these logs; return one sentence for each log that was cleaned or cannot
         be cleaned.
 

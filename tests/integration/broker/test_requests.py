@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.fetch_reading import FAILURES_MAX
 from runtime.clock import SystemClock
 from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
@@ -24,7 +23,6 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 from wire.batches.record_batch import iterate_headers
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.ids import MIRROR
 from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 from wire.protocol.streams.frames import decode_response
 
@@ -151,53 +149,6 @@ def test_a_fetch_without_records_is_answered_when_its_time_is_up(lone_broker: Lo
         (partition,) = client.fetch(FetchRequest([want(topic)], max_wait_ms=200)).topics[0].partitions
         assert not partition.records
         assert time.monotonic() - started >= 0.19
-
-
-def test_an_incremental_fetch_carries_news_only(lone_broker: LoneBroker, topic: str) -> None:
-    with RawClient(lone_broker.port) as client:
-        first = client.fetch(FetchRequest([want(topic)], max_wait_ms=0, session_epoch=0))
-        assert first.session_id != 0
-        quiet = client.fetch(FetchRequest([], max_wait_ms=0, session_id=first.session_id, session_epoch=1))
-        assert quiet.topics == []
-        client.produce(topic, records())
-        news = client.fetch(FetchRequest([], max_wait_ms=500, session_id=first.session_id, session_epoch=2))
-        assert news.topics[0].partitions[0].high_watermark == 1
-        wrong = client.fetch(FetchRequest([], max_wait_ms=0, session_id=first.session_id, session_epoch=9))
-        assert wrong.error_code == ErrorCode.invalid_fetch_session_epoch
-
-
-def test_many_partitions_that_fail_at_once_are_reported_in_turn(lone_broker: LoneBroker) -> None:
-    count = FAILURES_MAX + 50
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    with RawClient(lone_broker.port) as client:
-        create(client, name, count)
-
-        def fetch(offset: int | None, *, session_id: int, session_epoch: int) -> tuple[int, list[tuple[int, int]]]:
-            """The session and the answered partitions, after a request for all of them at an
-            offset, or for none.
-            """
-            asked = [] if offset is None else [PartitionToFetch(index, offset, 1 << 20) for index in range(count)]
-            response = client.fetch(
-                FetchRequest(
-                    [TopicToFetch(name, None, asked)] if asked else [],
-                    max_wait_ms=0,
-                    replica_id=MIRROR,
-                    session_id=session_id,
-                    session_epoch=session_epoch,
-                )
-            )
-            answered = [(one.partition_index, one.error_code) for topic in response.topics for one in topic.partitions]
-            return response.session_id, answered
-
-        session_id, answered = fetch(0, session_id=0, session_epoch=0)
-        assert len(answered) == count
-        failed = ErrorCode.offset_out_of_range
-        _, first = fetch(99, session_id=session_id, session_epoch=1)
-        assert first == [(index, failed) for index in range(FAILURES_MAX)]
-        _, second = fetch(None, session_id=session_id, session_epoch=2)
-        # the others come first, so that none is left out for ever
-        assert second[:50] == [(index, failed) for index in range(FAILURES_MAX, count)]
-        assert len(second) == FAILURES_MAX
 
 
 @pytest.mark.parametrize(

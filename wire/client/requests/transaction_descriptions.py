@@ -1,13 +1,13 @@
-"""DescribeTransactions as a client asks it, its answer read by hand: kio refuses the start time -1
-that every idle transactional id has.
+"""DescribeTransactions and DescribeProducers as a client asks them. The answer of the former is
+read by hand: kio refuses the start time -1 that every idle transactional id has.
 
-Called by commands and tests.
+Called by commands, the sink of Spark, and tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -17,6 +17,7 @@ from wire.protocol import schemas
 from wire.protocol.byte_reader import Buffer, ByteReader
 from wire.protocol.entity_building import build_entity
 
+DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 _VERSION: Final = 0
 
@@ -32,6 +33,15 @@ class TransactionDescription(NamedTuple):
     producer_id: int
     producer_epoch: int
     partitions: Sequence[tuple[str, int]]
+
+
+async def describe_producers(connection: Connection, topic: str, partition: int) -> Any:
+    """The partition as its leader, which the connection leads to, describes it: `active_producers`,
+    unless `error_code` says why not.
+    """
+    asked = {"topics": [{"name": topic, "partition_indexes": (partition,)}]}
+    (described,) = (await connection.call(DESCRIBE_PRODUCERS, asked)).topics[0].partitions
+    return described
 
 
 async def describe_transaction(connection: Connection, transactional_id: str) -> TransactionDescription:

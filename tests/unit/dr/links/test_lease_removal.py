@@ -4,6 +4,7 @@ knows, while the active site takes writes without any.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -78,6 +79,16 @@ async def test_a_standby_that_does_not_answer_keeps_the_lease(mode: FailoverMode
         await removed(active, standby)
     assert active.record.lease_ms == 2000
     assert (await removed(active, standby, is_standby_down=True)).lease_ms == 0
+
+
+@pytest.mark.parametrize("is_standby_silent", [False, True])
+async def test_a_dry_run_stores_nothing_and_refuses_what_the_run_would_refuse(*, is_standby_silent: bool) -> None:
+    active, standby = pair(FailoverMode.OBSERVE, is_standby_silent=is_standby_silent)
+    sites: list[Any] = [active, standby]
+    refusal = pytest.raises(OperationalFailure, match="--standby-is-down") if is_standby_silent else nullcontext()
+    with refusal:
+        assert (await alter_link("a-b", sites, REMOVAL, is_dry_run=True)).record.lease_ms == 0
+    assert (active.record.lease_ms, standby.record.lease_ms) == (2000, 2000)
 
 
 async def test_the_standby_stores_the_removal_before_the_active_site_does() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.connector import sink, sink_producer
+from spark_jobs.connector import sink, sink_leftovers, sink_producer
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import BatchNotWhole, Decision, TaskTransaction
 from spark_jobs.connector.core.sink_leftovers import (
@@ -32,7 +32,9 @@ from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import TRANSACTIONAL_BIT, iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.batches.transaction_records import encode_marker
+from wire.client.client_errors import Unreachable
 from wire.client.requests.transaction_requests import ProducerIdentity
+from wire.protocol.ids import LATEST_TIMESTAMP
 
 AT_A, AT_B = 7, 2**40 + 3
 """Producer ids of the two sites."""
@@ -131,6 +133,24 @@ def test_rows_that_may_be_of_an_earlier_batch_stop_the_query() -> None:
     with pytest.raises(BatchNotWhole, match="1 committed rows of this or an earlier batch"):
         leftovers_of(b"1", former=FORMER._replace(is_certain=False))
     assert leftovers_of(former=FORMER._replace(is_certain=False)).transaction is None
+
+
+async def test_a_log_that_cannot_be_read_to_its_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def offsets_at(places: list[Any], timestamp: int) -> dict[Any, int]:
+        return dict.fromkeys(places, 5 if timestamp == LATEST_TIMESTAMP else 0)
+
+    async def has_written(*_: Any) -> bool:
+        return True
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(records=b"", error_code=0)
+
+    monkeypatch.setattr(sink_leftovers, "_has_written", has_written)
+    monkeypatch.setattr(sink_leftovers, "fetch_at_leader", nothing)
+    monkeypatch.setattr(sink_leftovers, "records_of", lambda fetched: fetched.records)
+    client: Any = SimpleNamespace(offsets_at=offsets_at)
+    with pytest.raises(Unreachable, match="t-0 has nothing at offset 0, below its end 5"):
+        await sink_leftovers.read_leftovers(client, "t", 1, leftovers_of())
 
 
 class TwoPartitions:

@@ -133,7 +133,6 @@ def reconcile(
             _refuse_together(
                 is_quick=is_quick or is_watched,
                 given={
-                    "--deep": is_deep,
                     "--until": until,
                     "--range-offsets": range_offsets,
                     "--cores": cores,
@@ -142,6 +141,8 @@ def reconcile(
                     "--limit-per-topic": limit_per_topic,
                 },
             )
+            if is_watched and is_deep:
+                raise usage_error("--watch opens no batches; --deep goes with --quick, or with neither of them")
             is_translated = bool(translate_link) or is_by_content
             if is_translated:
                 _refuse_with_translate_links(
@@ -314,7 +315,8 @@ def _compare(sides: Sides, request: Request, run: Run) -> int:
     if run.is_beside_compared:
         beside = compare_surroundings(sides, run.environment, settle_timeout_ms=request.settle_timeout_ms)
     if run.is_quick:
-        return compare_digests(_digest_request(request), run.out, run.output, beside)
+        opening = request if request.is_deep else None
+        return compare_digests(_digest_request(request), run.out, run.output, beside, opening)
     directory = run.out or new_directory(REPORTS)
     found = compare_records(request, directory, run.cores, is_resumed=run.is_resumed)
     document = found.as_document() | {"report_html": str(directory / "report.html")}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from typer.testing import CliRunner
@@ -136,8 +136,8 @@ def planted(session_processes: Processes, tmp_path_factory: pytest.TempPathFacto
         broker.process.stop()
 
 
-def found(topics: Sequence[TwoLogs], out: Path, *options: str) -> dict[str, Found]:
-    """The findings by topic that the command reports."""
+def reported(topics: Sequence[TwoLogs], out: Path, *options: str) -> dict[str, Any]:
+    """The report of the command."""
     sites = ["--source", topics[0].a.bootstrap, "--target", topics[0].b.bootstrap, "--settle-timeout-ms", "0"]
     names = ["--whitelist", ",".join(one.topic for one in topics)]
     given = ["--records-only", "--out", str(out), "--output", "json"]
@@ -145,25 +145,25 @@ def found(topics: Sequence[TwoLogs], out: Path, *options: str) -> dict[str, Foun
     assert ended.exit_code == 1, (ended.output, ended.exception)
     report = json.loads(ended.stdout)
     assert not report.get("problems"), report
-    rows = report["findings"] if "findings" in report else _differences(report)
+    return dict(report)
+
+
+def found(topics: Sequence[TwoLogs], out: Path, *options: str) -> dict[str, Found]:
+    """The findings by topic that the command reports."""
+    return by_topic(topics, reported(topics, out, *options)["findings"])
+
+
+def by_topic(topics: Sequence[TwoLogs], rows: Sequence[Mapping[str, object]]) -> dict[str, Found]:
+    """Findings of a report in the form of those that a defect names."""
     assert {one.get("site", "") for one in rows if one["kind"] == "corrupt"} <= {"target"}
     return {
         one.topic: sorted(
-            (str(row["kind"]), int(row["first_offset"]), int(row["last_offset"]))
+            (str(row["kind"]), int(str(row["first_offset"])), int(str(row["last_offset"])))
             for row in rows
             if row["topic"] == one.topic
         )
         for one in topics
     }
-
-
-def _differences(report: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
-    """The differences of `--quick`, which lists them by partition."""
-    return [
-        {**difference, "topic": partition["topic"]}
-        for partition in report["partitions"]
-        for difference in partition["differences"]  # type: ignore[attr-defined]
-    ]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,18 @@ def test_each_planted_defect_is_named_by_its_offsets_and_nothing_else(
 ) -> None:
     expected = {one.topic: sorted(getattr(defect, column)) for one, defect in zip(planted[:-1], DEFECTS, strict=True)}
     assert found(planted[:-1], tmp_path, *options) == expected
+
+
+def test_records_are_named_in_the_batches_that_digests_find_different(planted: list[TwoLogs], tmp_path: Path) -> None:
+    topics = planted[:-1]
+    report = reported(topics, tmp_path, "--quick", "--deep")
+    in_one_log = [row for row in report["findings"] if row["kind"] != "diverged"]
+    expected = {
+        one.topic: sorted(defect.by_records if defect.by_digests else [])
+        for one, defect in zip(topics, DEFECTS, strict=True)
+    }
+    assert by_topic(topics, [*in_one_log, *report["opened"]["findings"]]) == expected
+    assert report["opened"]["not_opened"] == []
 
 
 def test_a_watch_counts_the_differences_of_one_comparison(planted: list[TwoLogs]) -> None:

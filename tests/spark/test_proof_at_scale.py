@@ -1,5 +1,6 @@
 """`reconcile --quick` of two sites with a thousand partitions of 20 MB each. Promised: equal sites
-exchange less than 200 KB; one flipped bit is named, for less than 1 MB.
+exchange less than 200 KB; one flipped bit is named, for less than 1 MB, also when its batch is
+opened.
 
 The files of all partitions but the damaged one are links to the segment of one partition, so that
 20 GB of logs take 20 MB of the disk. Seconds and the memory of the command are printed and not
@@ -132,21 +133,23 @@ def sites(processes: Processes, tmp_path: Path) -> Iterator[tuple[LoneBroker, Lo
     first = LoneBroker(processes, tmp_path / "a")
     second = LoneBroker(processes, tmp_path / "b", advertised_listeners=f"CLIENT://127.0.0.1:{line_port}")
     line = CountingLine(line_port, second.port)
-    for broker in (first, second):
-        fill(broker)
-    kept = tmp_path / "kept.log"
-    for broker in (first, second):
-        broker.process.stop()
-        if not kept.exists():
-            os.link(broker.data / f"{TOPIC}-0" / SEGMENT, kept)
-        share_segment(broker.data, kept)
-        broker.restart()
-    yield first, second, line
-    line.close()
+    try:
+        for broker in (first, second):
+            fill(broker)
+        kept = tmp_path / "kept.log"
+        for broker in (first, second):
+            broker.process.stop()
+            if not kept.exists():
+                os.link(broker.data / f"{TOPIC}-0" / SEGMENT, kept)
+            share_segment(broker.data, kept)
+            broker.restart()
+        yield first, second, line
+    finally:
+        line.close()
 
 
 def compare(
-    sites: tuple[LoneBroker, LoneBroker, CountingLine], out: Path, *, exit_code: int
+    sites: tuple[LoneBroker, LoneBroker, CountingLine], out: Path, *options: str, exit_code: int
 ) -> tuple[dict[str, Any], int]:
     """The report, and the bytes that crossed the line."""
     first, _, line = sites
@@ -154,7 +157,7 @@ def compare(
     given = ["--source", first.bootstrap, "--target", f"127.0.0.1:{line.port}", "--settle-timeout-ms", "0"]
     command = [sys.executable, "-m", "cli.main", "reconcile", "--quick", *given, "--whitelist", TOPIC]
     with out.open("wb") as written:
-        process = subprocess.Popen([*command, "--output", "json"], stdout=written)
+        process = subprocess.Popen([*command, *options, "--output", "json"], stdout=written)
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == exit_code, out.read_text()
@@ -183,4 +186,9 @@ def test_twenty_gigabytes_are_proven_equal_and_one_flipped_bit_is_named_for_few_
     (difference,) = found["differences"]
     assert (found["partition"], difference["kind"]) == (DAMAGED, "diverged")
     assert (difference["first_offset"], difference["last_offset"]) == (9 * RECORDS, 10 * RECORDS - 1)
+    assert carried < 1_000_000
+    report, carried = compare(sites, out, "--deep", exit_code=1)
+    (damage,) = report["opened"]["findings"]
+    assert (damage["kind"], damage["partition"], damage["site"]) == ("corrupt", DAMAGED, "target")
+    assert (damage["first_offset"], damage["last_offset"]) == (9 * RECORDS, 10 * RECORDS - 1)
     assert carried < 1_000_000

@@ -39,7 +39,8 @@ def test_reconcile_exits_with_1_for_different_and_2_for_not_compared(pair: Comma
     assert (topic["topic"], topic["mode"], topic["offsets"]) == ("home-lights", "headers", 2)
     assert topic["source_bytes"] > 61
     assert topic["target_bytes"] == 0
-    assert "--watch compare digests" in pair.run("reconcile", *sides, "--watch", "--deep", code=2).stderr
+    assert "--watch compare digests" in pair.run("reconcile", *sides, "--watch", "--limit", "1", code=2).stderr
+    assert "--watch opens no batches" in pair.run("reconcile", *sides, "--watch", "--deep", code=2).stderr
     assert "--resume continues a run" in pair.run("reconcile", *sides, "--resume", code=2).stderr
     assert "link 'x-y' is not in the environment; there: a-b" in pair.run("reconcile", "--link", "x-y", code=2).stderr
     complaint = pair.run("reconcile", "--source", "x", "--target", b, code=2).stderr

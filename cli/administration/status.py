@@ -242,6 +242,7 @@ async def _link(
         "not_protected_because": unprotected,
         **_proof(sample),
         "mirror": sample.mirror_state if has_mirrors else "not known",
+        "mirror_reason": sample.mirror_reason,
         "resting_mirror": sample.resting_mirror_state if has_mirrors else "not known",
         "mirror_report_age_ms": next(
             (one.mirror_report_age_ms for one in said if one.mirror_report_age_ms is not None), None
@@ -338,7 +339,8 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             )
     for link in links:
         if link["mirror"] not in (*HEALTHY_STATES, "not known"):
-            found.append(f"link {link['name']}: the mirror is {link['mirror']}")
+            why = f": {link['mirror_reason']}" if link["mirror_reason"] else ""
+            found.append(f"link {link['name']}: the mirror is {link['mirror']}{why}")
         reason = link["not_protected_because"]
         if reason:
             found.append(f"link {link['name']}: not protected because {reason}")

@@ -31,9 +31,9 @@ def status_page(document: dict[str, Any]) -> Group:
         "copyable",
         "bytes behind",
         "ms behind",
-        "records cut",
+        "records truncated",
         "mirror",
-        "resting mirror",
+        "idle mirror",
         header_style="bold",
     )
     for link in document["links"]:

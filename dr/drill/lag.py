@@ -66,6 +66,8 @@ class LagSample:
     lag_bytes: int = -1
     mirror_state: str = SILENT
     """The state of the mirror that writes to the standby."""
+    mirror_reason: str = ""
+    """Why that mirror is in this state; empty if it does not answer."""
     resting_mirror_state: str = SILENT
     """The state of the mirror that will write to the active site once that site is the standby."""
     active_site: str = ""
@@ -146,6 +148,7 @@ class LagProbe:
             lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
             lag_bytes=_lag_bytes(mirror),
             mirror_state=_state(mirror),
+            mirror_reason=mirror.reason if mirror is not None else "",
             resting_mirror_state=_state(resting),
             active_site=record.active_site,
             epoch=record.epoch,

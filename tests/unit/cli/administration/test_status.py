@@ -48,10 +48,12 @@ class Agent(site_pb2_grpc.SiteAgentServicer):
 class SlowMirror(mirror_pb2_grpc.MirrorAdminServicer):
     """A mirror that needs a second to answer, and never answers if the deadline is shorter."""
 
+    state, reason = "MIRRORING", ""
+
     async def DescribeMirror(self, request: Any, context: Any) -> mirror_pb2.DescribeMirrorReply:
         if context.time_remaining() < 1:
             await asyncio.Event().wait()
-        return mirror_pb2.DescribeMirrorReply(link="a-b", state="MIRRORING")
+        return mirror_pb2.DescribeMirrorReply(link="a-b", state=self.state, reason=self.reason)
 
 
 @asynccontextmanager
@@ -117,6 +119,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "not_proven_because": "",
         "not_covered_by_proof": "",
         "mirror": "PROMOTED",
+        "mirror_reason": "",
         "mirror_report_age_ms": 400,
         "mirror_problems": [],
         "differing": [],
@@ -167,3 +170,8 @@ def test_a_link_with_a_mirror_back_and_equal_histories_is_well() -> None:
 
 def test_a_standby_with_another_history_is_a_problem() -> None:
     assert problems({}, [link(differing=["flights-0 differs"])]) == ["link a-b: flights-0 differs"]
+
+
+def test_a_mirror_that_needs_a_person_is_reported_with_its_reason() -> None:
+    reported = problems({}, [link(mirror="RESET", mirror_reason="the source has deleted topic t")])
+    assert reported == ["link a-b: the mirror is RESET: the source has deleted topic t"]

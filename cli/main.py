@@ -5,6 +5,7 @@ imported when the subcommand is called, so that daemons start quickly.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
@@ -111,11 +112,15 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
+    """Run the command line; the exit code says done (0), failed (1) or wrong usage (2). A file that
+    cannot be read or written is one message.
+    """
     expect_no_garbage()
     prepare_standard_streams()
     # standard output is for the result alone; a daemon configures its log again
     configure("antipode", level="WARNING")
+    # it reports each attempt to connect; a command reports the failure once
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     first = sys.argv[1:2]
     if not DAEMONS.intersection(first):
         end_by_sigterm_as_by_ctrl_c()
@@ -123,6 +128,11 @@ def main() -> None:
         assemble(first if first and first[0] in COMMANDS else COMMANDS)()
     except OutputFailed as failure:
         print_error(str(failure))
+        sys.exit(ExitCode.FAILED)
+    except OSError as failure:
+        if failure.filename is None:
+            raise
+        print_error(f"{failure.filename}: {failure.strerror}")
         sys.exit(ExitCode.FAILED)
 
 

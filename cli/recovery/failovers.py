@@ -134,6 +134,7 @@ async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], list[str], d
     """
     from dr.failover.core.recorded_run import RunRecord
     from dr.failover.run_drivers import drivers
+    from dr.links.administration import describe_link, governing_record
     from dr.sites.core.loss import LossAccount
 
     runs: list[RunRecord] = []
@@ -152,6 +153,8 @@ async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], list[str], d
                     accounts[account.epoch] = account
         if len(problems) == len(known):
             raise OperationalFailure("; ".join(problems))
+        if not runs and not accounts:
+            governing_record(await describe_link(link, list(clients.values())))  # raises when no site knows the link
         runs.sort(key=lambda run: run.began_at_ms)
         driven_by = await drivers(link, list(clients.values()), runs)
     for problem in problems:

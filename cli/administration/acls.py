@@ -297,7 +297,10 @@ def _chosen(
             done.add(Operation.READ)
         unknown = done - OPERATIONS[kind] - {Operation.ALL}
         if unknown:
-            raise usage_error(f"a {camel_case(kind)} has no operation {camel_case(min(unknown))}")
+            accepted = ", ".join(camel_case(one) for one in sorted(OPERATIONS[kind] | {Operation.ALL}))
+            raise usage_error(
+                f"--operation {camel_case(min(unknown))} is not usable for {camel_case(kind)}: accepted are {accepted}"
+            )
         chosen += [(kind, name, one) for one in sorted(done)]
     if is_producer and is_idempotent:
         chosen.append((ResourceType.CLUSTER, CLUSTER_NAME, Operation.IDEMPOTENT_WRITE))

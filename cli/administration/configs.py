@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, raise_refusal, settings
+from cli.shared.failures import failures_as_messages, missing_topic, usage_error
+from cli.shared.kafka_admin import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapServer,
+    ask_cluster,
+    config_changes,
+    raise_refusal,
+    refuse_unknown_configs,
+)
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -107,11 +114,10 @@ def alter(
     if not (set_ or unset):
         raise usage_error("say what to change: --set key=value, --unset key, or both")
     with failures_as_messages():
-        changed = dict(settings(set_, "--set"))
-        removed = unset or []
+        changed, removed = config_changes(set_, unset)
         ask_cluster(bootstrap_server, lambda client: _alter(client, entity, changed, removed, is_dry_run=is_dry_run))
     if output is OutputFormat.JSON:
-        document = {"entity": entity.text, "set": changed, "unset": unset or [], "is_changed": not is_dry_run}
+        document = {"entity": entity.text, "set": changed, "unset": removed, "is_changed": not is_dry_run}
         print_json(document)
     else:
         console.print(f"configs of {entity.text} {'can be' if is_dry_run else 'are'} changed", markup=False)
@@ -132,7 +138,7 @@ async def _describe(client: KafkaClient, entity: _Entity) -> list[dict[str, Any]
     connection = await _connection(client, entity)
     asked = {"resources": [{**_resource(entity), "configuration_keys": None}], "include_synonyms": False}
     (result,) = (await connection.call(DESCRIBE_CONFIGS, {**asked, "include_documentation": False})).results
-    raise_refusal(result, f"configs of {entity.text} cannot be shown")
+    _raise_refusal(result, entity, f"configs of {entity.text} cannot be shown")
     return [
         {
             "config": entry.name,
@@ -147,6 +153,9 @@ async def _describe(client: KafkaClient, entity: _Entity) -> list[dict[str, Any]
 async def _alter(
     client: KafkaClient, entity: _Entity, changed: dict[str, str], unset: list[str], *, is_dry_run: bool
 ) -> None:
+    what = f"configs of {entity.text} cannot be changed"
+    if unset:
+        refuse_unknown_configs(unset, {row["config"] for row in await _describe(client, entity)}, what)
     connection = await _connection(client, entity)
     configs = [
         *({"name": name, "config_operation": SET, "value": value} for name, value in changed.items()),
@@ -154,4 +163,13 @@ async def _alter(
     ]
     asked = {"resources": [{**_resource(entity), "configs": configs}], "validate_only": is_dry_run}
     (result,) = (await connection.call(INCREMENTAL_ALTER_CONFIGS, asked)).responses
-    raise_refusal(result, f"configs of {entity.text} cannot be changed")
+    _raise_refusal(result, entity, what)
+
+
+def _raise_refusal(result: Any, entity: _Entity, what: str) -> None:
+    """OperationalFailure if the broker's result is an error."""
+    from kio.schema.errors import ErrorCode
+
+    if result.error_code is ErrorCode.unknown_topic_or_partition:
+        raise missing_topic(entity.name)
+    raise_refusal(result, what)

@@ -4,6 +4,7 @@ applies to all brokers of the site.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,7 +93,9 @@ def set_quotas(
     Example: antipode quotas set --any-client producer_byte_rate=10485760 request_percentage=50
     """
     entity = _entity(user, is_any_user, client_id=client_id, is_any_client=is_any_client, ip=ip, is_any_ip=is_any_ip)
-    ops = [{"key": key, "value": _number(key, text), "remove": False} for key, text in settings(quotas, "").items()]
+    values = settings(quotas, "quota")
+    _check_keys(entity, values)
+    ops = [{"key": key, "value": _number(key, text), "remove": False} for key, text in values.items()]
     _alter(bootstrap_server, entity, ops, is_dry_run=is_dry_run, output=output)
 
 
@@ -114,11 +117,10 @@ def remove(
     Example: antipode quotas remove --client-id reports consumer_byte_rate
     """
     entity = _entity(user, is_any_user, client_id=client_id, is_any_client=is_any_client, ip=ip, is_any_ip=is_any_ip)
-    keys = quotas
-    if not keys:
-        with failures_as_messages():
-            keys = sorted(ask_cluster(bootstrap_server, _all_quotas, is_site_local=True).get(entity, {}))
-    ops = [{"key": key, "value": 0.0, "remove": True} for key in keys]
+    _check_keys(entity, quotas or ())
+    with failures_as_messages():
+        held = sorted(ask_cluster(bootstrap_server, _all_quotas, is_site_local=True).get(entity, {}))
+    ops = [{"key": key, "value": 0.0, "remove": True} for key in held if not quotas or key in quotas]
     _alter(bootstrap_server, entity, ops, is_dry_run=is_dry_run, output=output)
 
 
@@ -147,6 +149,16 @@ def describe(
         print_table(f"user {user}, client-id {client_id}", ("quota", "value", "that of"), rows)
 
 
+def _check_keys(entity: QuotaEntity, keys: Iterable[str]) -> None:
+    """A usage error for a quota that such an entity cannot have."""
+    from wire.rules.client_quotas import CLIENT_KEYS, CONNECTION_CREATION_RATE, IP
+
+    accepted = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
+    for key in keys:
+        if key not in accepted:
+            raise usage_error(f"quota {key!r} is not usable for {_text(entity)}: accepted are {', '.join(accepted)}")
+
+
 def _number(key: str, text: str) -> float:
     try:
         return float(text)
@@ -173,7 +185,7 @@ def _alter(
     if output is OutputFormat.JSON:
         print_json({"entity": dict(entity), "ops": ops, "is_changed": is_changed})
     elif not ops:
-        console.print(f"{_text(entity)} has no quotas", markup=False)
+        console.print(f"{_text(entity)} has no such quotas", markup=False)
     else:
         console.print(f"quotas of {_text(entity)} {'are' if is_changed else 'can be'} changed", markup=False)
 

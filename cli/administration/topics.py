@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.failures import failures_as_messages, missing_topic, usage_error
 from cli.shared.kafka_admin import (
     DEFAULT_BOOTSTRAP,
     BootstrapServer,
     ask_cluster,
     changed_topic,
+    config_changes,
     connect,
     is_shown,
     refused_by_the_client,
@@ -195,13 +196,14 @@ def create(
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     places = _assignment(replica_assignment, partitions, replication_factor)
+    configs = dict(settings(config, "--config"))
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         wanted = NewTopic(
             topic,
             num_partitions=len(places) if places else partitions,
             **({"replica_assignment": places} if places else {"replication_factor": replication_factor}),
-            config=dict(settings(config, "--config")),
+            config=configs,
         )
         what = f"topic {topic} cannot be created"
         with refused_by_the_client(what):
@@ -273,11 +275,12 @@ def configs(
 
     Example: antipode topics configs orders --set retention.ms=86400000 --unset segment.bytes
     """
+    changed, removed = config_changes(set_, unset)
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         partitions_of(cluster, topic)
-        if set_ or unset:
-            alter_configs(cluster, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
+        if changed or removed:
+            alter_configs(cluster, topic, changed, removed, is_dry_run=is_dry_run)
         found = configs_of(cluster, topic, is_set_only=False)
     if output is OutputFormat.JSON:
         print_json(found)
@@ -321,6 +324,8 @@ def delete(
 
     Example: antipode topics delete orders --yes
     """
+    from kio.schema.errors import ErrorCode
+
     if not is_sure and not is_dry_run:
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
@@ -329,6 +334,8 @@ def delete(
         else:
             # Not librdkafka: its version of the request has no error message in the response.
             (outcome,) = ask_cluster(bootstrap_server, lambda client: client.delete_topics([topic]))
+            if outcome.error_code is ErrorCode.unknown_topic_or_partition:
+                raise missing_topic(topic)
             if outcome.error_code:
                 why = f"{outcome.error_code.name.upper()}: {outcome.error_message or 'the broker does not say why'}"
                 raise OperationalFailure(f"topic {topic} cannot be deleted: {why}")

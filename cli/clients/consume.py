@@ -125,7 +125,10 @@ def consume(
         is_committing=is_committing,
         fetchers=fetchers,
     )
+    if is_from_beginning and from_ not in (None, "earliest"):
+        raise usage_error(f"--from {from_!r} contradicts --from-beginning: give one of the two")
     _check(wanted, zookeeper)
+    _check_classic(zookeeper, strategy, offsets_storage, is_dual_commit=is_dual_commit)
     show = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
     with failures_as_messages():
         if zookeeper is None:
@@ -161,6 +164,25 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
             re.compile(text)
         except re.error as error:
             raise usage_error(f"{option} {text!r} is not usable ({error}): accepted is a regular expression") from error
+
+
+def _check_classic(zookeeper: str | None, strategy: str, offsets_storage: str, *, is_dual_commit: bool) -> None:
+    """A usage error for a value of a classic consumer's options that is not usable, or that has no
+    effect without --zookeeper.
+    """
+    from clients.classic.classic_settings import OFFSETS_STORAGES
+    from clients.classic.core.classic_group import STRATEGIES
+
+    for option, value, accepted in (
+        ("--strategy", strategy, tuple(STRATEGIES)),
+        ("--offsets-storage", offsets_storage, OFFSETS_STORAGES),
+    ):
+        if value not in accepted:
+            raise usage_error(f"{option} {value!r} is not usable: accepted are {', '.join(accepted)}")
+        if zookeeper is None and value != accepted[0]:
+            raise usage_error(f"{option} {value} goes with --zookeeper")
+    if zookeeper is None and not is_dual_commit:
+        raise usage_error("--no-dual-commit goes with --zookeeper")
 
 
 async def _run(

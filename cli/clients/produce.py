@@ -154,7 +154,7 @@ def produce(
 
 def _line_reader(
     topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
-) -> Callable[[bytes], ProducerRecord]:
+) -> Callable[[int, bytes], ProducerRecord]:
     """The function that makes a record of a line. It raises OperationalFailure for a line without
     the separator. A topic without a name is a usage error.
     """
@@ -162,12 +162,12 @@ def _line_reader(
         raise usage_error("TOPIC '' is not usable: accepted is the name of a topic")
     from clients.producer.producer_options import ProducerRecord
 
-    def record_of(line: bytes) -> ProducerRecord:
+    def record_of(number: int, line: bytes) -> ProducerRecord:
         key, value = None, line
         if key_separator:
             key, found, value = line.partition(key_separator.encode())
             if not found:
-                raise OperationalFailure(f"line {line[:80]!r} has no key separator {key_separator!r}")
+                raise OperationalFailure(f"line {number}, {line[:80]!r}, has no key separator {key_separator!r}")
         return ProducerRecord(topic=topic, key=key, value=value, headers=headers, partition=partition)
 
     return record_of
@@ -233,7 +233,7 @@ class Run:
     def __init__(
         self,
         topic: str,
-        record_of: Callable[[bytes], ProducerRecord],
+        record_of: Callable[[int, bytes], ProducerRecord],
         options: ProducerOptions,
         *,
         file: Path | None,
@@ -285,7 +285,7 @@ class Run:
             async for line in lines_of(self._file):
                 advance(len(line) + 1)
                 self.lines_read += 1
-                record = self._record_of(line)
+                record = self._record_of(self.lines_read, line)
                 if self._is_dry_run:
                     self.partitions[await pool.producers[0].partition_of(record)] += 1
                     continue

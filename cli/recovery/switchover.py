@@ -64,9 +64,18 @@ def switchover(
     policy = FailoverPolicy(
         drain_timeout_ms=drain_timeout_ms, unavailability_max_ms=unavailability_max_ms, is_switchover=True
     )
-    if at is not None and not is_dry_run:
-        _wait_until(parse_time("--at", at), link, to, known, policy)
+    if at is not None:
+        at_ms = _later("--at", at)
+        if not is_dry_run:
+            _wait_until(at_ms, link, to, known, policy)
     show_move(move(link, to, known, policy, is_dry_run=is_dry_run, journal=journal), output)
+
+
+def _later(option: str, text: str) -> int:
+    at_ms = parse_time(option, text)
+    if at_ms <= SystemClock().now_ms():
+        raise usage_error(f"{option} {text!r} is in the past: accepted is a time to come")
+    return at_ms
 
 
 def _wait_until(at_ms: int, link: str, to: str, known: Agents, policy: FailoverPolicy) -> None:
@@ -74,8 +83,6 @@ def _wait_until(at_ms: int, link: str, to: str, known: Agents, policy: FailoverP
     immediately, and then each minute.
     """
     clock = SystemClock()
-    if at_ms <= clock.now_ms():
-        raise usage_error(f"--at {iso_time(at_ms)} is in the past: accepted is a time to come")
     while (left_ms := at_ms - clock.now_ms()) > 0:
         planned = move(link, to, known, policy, is_dry_run=True, journal=None)
         would = f"would be refused now: {planned.reason}" if planned.outcome == "refused" else "could begin now"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -191,7 +191,9 @@ def raise_refusal(result: Any, what: str) -> None:
 
 
 def _hint(code: ErrorCode) -> str:
-    """What a person can do about a refusal for lack of a right."""
+    """What a person can do about a refusal for lack of a right or of an authorizer."""
+    if code.name == "security_disabled":
+        return " (set authorizer.class.name in the properties of the brokers; docs/acls.md)"
     is_denied = code.name.endswith("authorization_failed")
     return " (the log of that broker names the missing right; docs/acls.md)" if is_denied else ""
 
@@ -326,11 +328,38 @@ def _is_loading(outcome: Future[Any]) -> bool:
 
 
 def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:
-    """`key=value` options as a mapping. A usage error names the address that cannot be parsed."""
-    found = {}
+    """`key=value` options as a mapping. A usage error names the text that cannot be parsed, and a
+    key that is given twice.
+    """
+    found: dict[str, str] = {}
     for text in pairs or ():
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
             raise usage_error(f"{option} {text!r} is not usable: accepted is key=value")
+        if key.strip() in found:
+            raise usage_error(
+                f"{option} {text!r} is not usable: {key.strip()} is given already; accepted is each key once"
+            )
         found[key.strip()] = value.strip()
     return found
+
+
+def config_changes(set_: list[str] | None, unset: list[str] | None) -> tuple[dict[str, str], list[str]]:
+    """The configs to set and those to remove. A usage error names a key that is in both."""
+    changed, removed = dict(settings(set_, "--set")), list(dict.fromkeys(key.strip() for key in unset or ()))
+    both = [key for key in removed if key in changed]
+    if both:
+        raise usage_error(f"--unset {both[0]!r} contradicts --set {both[0]}={changed[both[0]]}: give one of the two")
+    return changed, removed
+
+
+def refuse_unknown_configs(removed: Iterable[str], known: Collection[str], what: str) -> None:
+    """OperationalFailure for a config to remove that the topic or broker does not have: brokers
+    accept the removal of any key.
+    """
+    unknown = [key for key in removed if key not in known]
+    if unknown:
+        raise OperationalFailure(
+            f"{what}: --unset {unknown[0]!r} is not the key of a config; accepted are those of "
+            f"`antipode configs show --defaults`"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from cli.shared.failures import missing_topic, usage_error
-from cli.shared.kafka_admin import ANSWER_MARGIN_S, TIMEOUT_S, Cluster, result_of
+from cli.shared.kafka_admin import ANSWER_MARGIN_S, TIMEOUT_S, Cluster, refuse_unknown_configs, result_of
 from cli.shared.output import progress_bar
 from cli.shared.times import parse_time
 from cli.shared.topic_filters import PartitionState
@@ -36,13 +36,26 @@ def offsets_before(cluster: Cluster, topic: str, before: str, partition: int | N
     if partition is not None and partition not in partitions_of(cluster, topic):
         raise OperationalFailure(f"topic {topic} has no partition {partition}")
     if partition is not None and before.isdecimal():
-        return {partition: parse_offset("--before", before)}
+        return {partition: _kept_offset(cluster, topic, partition, parse_offset("--before", before))}
     found, ends = offsets_at(cluster, topic, parse_at("--before", before)), offsets_at(cluster, topic, "latest")
     return {
         index: ends[index] if offset < 0 else offset
         for index, offset in found.items()
         if partition is None or index == partition
     }
+
+
+def _kept_offset(cluster: Cluster, topic: str, partition: int, before: int) -> int:
+    """The offset, if the partition's log has it. Brokers refuse an offset after the end; a dry run
+    asks no broker for the deletion.
+    """
+    end = offsets_at(cluster, topic, "latest", partitions=[partition])[partition]
+    if before > end:
+        raise OperationalFailure(
+            f"records of {topic}-{partition} cannot be deleted before offset {before}: accepted are offsets up to {end}, "
+            "the end of the log"
+        )
+    return before
 
 
 def delete_records_before(client: Any, topic: str, wanted: dict[int, int]) -> None:
@@ -128,10 +141,13 @@ def alter_configs(cluster: Cluster, topic: str, changed: dict[str, str], unset: 
     """Set and remove configs of a topic."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
+    what = f"configs of {topic} cannot be changed"
+    if unset:
+        refuse_unknown_configs(unset, configs_of(cluster, topic, is_set_only=False), what)
     entries = [
         *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()),
         *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     for outcome in cluster.client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
-        result_of(outcome, f"configs of {topic} cannot be changed")
+        result_of(outcome, what)

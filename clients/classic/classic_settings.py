@@ -14,6 +14,7 @@ from clients.reader.core.positions import ResetPolicy
 from clients.reader.reader_options import ReaderOptions
 from wire.protocol.ids import PartitionKey
 
+OFFSETS_STORAGES: Final = ("zookeeper", "kafka")
 _GROUP_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]+")
 
 
@@ -69,5 +70,7 @@ class ZooKeeperConsumerOptions(Struct, frozen=True, kw_only=True):
             raise ValueError(f"group {self.group_id!r} is not usable: accepted are letters, digits, '.', '_' and '-'")
         if self.strategy not in STRATEGIES:
             raise ValueError(f"strategy {self.strategy!r} is not usable: accepted are {', '.join(STRATEGIES)}")
-        if self.offsets_storage not in ("zookeeper", "kafka"):
-            raise ValueError(f"offsets storage {self.offsets_storage!r} is not usable: accepted are zookeeper, kafka")
+        if self.offsets_storage not in OFFSETS_STORAGES:
+            raise ValueError(
+                f"offsets storage {self.offsets_storage!r} is not usable: accepted are {', '.join(OFFSETS_STORAGES)}"
+            )

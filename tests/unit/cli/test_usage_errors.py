@@ -1,0 +1,66 @@
+"""Values that contradict each other or that no command accepts: the message names the option, the
+value and what is accepted, before anything is asked.
+"""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.embedded.commands import app
+
+UNUSED = {"ANTIPODE_BOOTSTRAP_SERVER": "127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "topics create t --config retention.ms=1 --config retention.ms=2",
+            "--config 'retention.ms=2' is not usable: retention.ms is given already",
+        ),
+        (
+            "configs alter --topic t --set retention.ms=1 --unset retention.ms",
+            "--unset 'retention.ms' contradicts --set retention.ms=1: give one of the two",
+        ),
+        ("quotas set bytes --user u", "quota 'bytes' is not usable: accepted is key=value"),
+        (
+            "quotas set bytes=1 --user u",
+            "quota 'bytes' is not usable for user u: accepted are producer_byte_rate, consumer_byte_rate",
+        ),
+        (
+            "quotas remove producer_byte_rate --ip 10.0.0.1",
+            "quota 'producer_byte_rate' is not usable for ip 10.0.0.1: accepted are connection_creation_rate",
+        ),
+        (
+            "acls add --allow-principal User:u --operation read --cluster",
+            "--operation Read is not usable for Cluster: accepted are",
+        ),
+        (
+            "consume t --from latest --from-beginning",
+            "--from 'latest' contradicts --from-beginning: give one of the two",
+        ),
+        ("consume t --strategy roundrobin", "--strategy roundrobin goes with --zookeeper"),
+        ("consume t --no-dual-commit", "--no-dual-commit goes with --zookeeper"),
+        (
+            "consume t --group g --zookeeper z:1 --strategy fair",
+            "--strategy 'fair' is not usable: accepted are range, roundrobin",
+        ),
+        (
+            "consume t --group g --zookeeper z:1 --offsets-storage disk",
+            "--offsets-storage 'disk' is not usable: accepted are zookeeper, kafka",
+        ),
+        (
+            "switchover a-b --to b --site b=x:1 --at yesterday --dry-run",
+            "--at 'yesterday' is no time: accepted are",
+        ),
+        (
+            "switchover a-b --to b --site b=x:1 --at 2020-01-01 --dry-run",
+            "--at '2020-01-01' is in the past: accepted is a time to come",
+        ),
+    ],
+)
+def test_the_message_names_option_value_and_what_is_accepted(line: str, message: str) -> None:
+    ended = CliRunner().invoke(app, line.split(), env=UNUSED)
+    assert ended.exit_code == 2, (ended.output, ended.exception)
+    assert message in ended.output

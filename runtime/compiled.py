@@ -48,6 +48,7 @@ MODULES: Final = (
     "broker.log.core.leader_epochs",
     "broker.log.core.producer_state",
     "broker.log.core.retention",
+    "broker.log.directories.removal",
     "broker.log.intake",
     "broker.log.log_state",
     "broker.log.log_writing",
@@ -77,6 +78,7 @@ MODULES: Final = (
     "broker.replication.role_changes",
     "broker.replication.role_lines",
     "broker.replication.tracked_sessions",
+    "wire.rules.topic_names",
     "wire.control.partition_columns",
 )
 """Modules that are compiled, by a profile of what brokers, mirrors and clients spend their time on;

@@ -116,17 +116,20 @@ def take_from_producer(
             # base offset and leader epoch lie outside the checksum: nothing is hashed again
             intake.pieces += patch_placement(records, position, received, base_offset=offset, leader_epoch=leader_epoch)
         last_offset = offset + header.last_offset_delta
-        intake.placed.append(PlacedBatch(offset, last_offset, header.size_bytes, header.max_timestamp))
+        # by `tuple.__new__`: the constructor of a named tuple is Python, and takes longer
+        fields = offset, last_offset, header.size_bytes, header.max_timestamp
+        intake.placed.append(tuple.__new__(PlacedBatch, fields))
         intake.record_count += header.record_count
         intake.next_offset = last_offset + 1
     return intake
 
 
-class _Stored(NamedTuple):
+class _Stored:
     """A batch in its stored form: its header, and its records if the broker recompressed them."""
 
-    header: BatchHeader
-    body: bytes | None = None
+    def __init__(self, header: BatchHeader, body: bytes | None = None) -> None:
+        self.header = header
+        self.body = body
 
 
 def _checked(records: Buffer, position: int, received: BatchHeader, limits: BatchLimits, now_ms: int) -> _Stored:

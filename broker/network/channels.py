@@ -127,7 +127,10 @@ class Channel:
         """Bytes accepted; `has_more` lets the kernel wait for the next bytes before it sends a
         packet.
         """
-        return self._socket.sendmsg(buffers, (), _MORE if has_more else _LAST)
+        flags = _MORE if has_more else _LAST
+        if len(buffers) == 1:  # most responses; for one buffer, `send` takes less time
+            return self._socket.send(buffers[0], flags)
+        return self._socket.sendmsg(buffers, (), flags)
 
     def send_file(self, fd: int, position: int, length: int) -> int:
         """Bytes of the file taken."""

@@ -28,6 +28,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1  # the field has 32 bits
+JOINED_BYTES_MAX: Final = 4096
+"""The largest body that is copied behind its header."""
 
 
 class RequestQuotas(Protocol):
@@ -209,7 +211,12 @@ class Exchange:
         """Send an encoded body of `body_size` bytes."""
         header = self.header
         prefix = response_prefix(header.api_key, header.api_version, header.correlation_id, body_size=body_size)
-        self._finish([prefix, *parts])
+        first = parts[0] if len(parts) == 1 else None
+        # to send two buffers takes longer than to join them, if they are small
+        if isinstance(first, bytes) and body_size <= JOINED_BYTES_MAX:
+            self._finish([prefix + first])
+        else:
+            self._finish([prefix, *parts])
 
     def _reply_encoded(self, body: bytes) -> None:
         throttle_time_ms = self.throttle_time_ms()

@@ -103,6 +103,9 @@ class SimSocket(_Selectable):
         self._end.send(data)
         return len(data)
 
+    def send(self, data: bytes | bytearray | memoryview, *_: Any) -> int:
+        return self.sendmsg([data])
+
     def close(self) -> None:
         super().close()
         self._end.close()

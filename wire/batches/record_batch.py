@@ -235,7 +235,8 @@ def patch_placement(
     the CRC, so the CRC stays valid.
     """
     prefix = _PREFIX_LAYOUT.pack(base_offset, header.batch_length, leader_epoch)
-    return PatchedBatch(prefix, memoryview(buffer)[position + _PREFIX_SIZE : position + header.size_bytes])
+    rest = memoryview(buffer)[position + _PREFIX_SIZE : position + header.size_bytes]
+    return tuple.__new__(PatchedBatch, (prefix, rest))
 
 
 def patch_header(buffer: Buffer, position: int, header: BatchHeader, patched: BatchHeader) -> PatchedBatch:

@@ -136,7 +136,7 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
         raise InvalidBatch(f"record {index} of {count} is damaged: {error}", 0) from error
     if at != end:
         raise InvalidBatch(f"{end - at} bytes after the last of {count} records", 0)
-    return RecordSummary(delta_min, delta_max, keyless, misplaced)
+    return tuple.__new__(RecordSummary, (delta_min, delta_max, keyless, misplaced))
 
 
 def _after_content(at: i64, number: i64, end: i64) -> i64:

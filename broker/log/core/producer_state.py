@@ -140,7 +140,9 @@ class ProducerStates:
             elif not may_begin:
                 _check_transaction_is_open(header, producer)
         last_offset = first_offset + header.last_offset_delta
-        batch = WrittenBatch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        # by `tuple.__new__`: the constructor of a named tuple is Python, and takes longer
+        fields = last_sequence, last_offset, header.last_offset_delta, header.max_timestamp
+        batch: WrittenBatch = tuple.__new__(WrittenBatch, fields)
         is_same_epoch = producer.epoch == header.producer_epoch
         transaction = producer.transaction_first_offset
         if header.attributes & 0x10 and transaction < 0:  # transactional
@@ -154,7 +156,7 @@ class ProducerStates:
             last_timestamp_ms=header.max_timestamp,
             transaction_first_offset=transaction,
         )
-        return ProducerChange(header.producer_id, changed)
+        return tuple.__new__(ProducerChange, (header.producer_id, changed, None))
 
     def prepare_marker(self, header: BatchHeader, offset: int, marker: Marker, *, is_checked: bool) -> ProducerChange:
         """The change that the transaction marker at `offset` makes."""

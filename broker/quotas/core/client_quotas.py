@@ -94,15 +94,13 @@ class ClientRates:
         self._quotas: AnyQuotas = {}
         self._limits: dict[tuple[str, str], Limit | None] = {}
         self._shares: OrderedDict[tuple[str, str], Share] = OrderedDict()
-
-    @property
-    def is_in_use(self) -> bool:
-        """True if any client has such a quota."""
-        return bool(self._quotas)
+        self.is_in_use = False
+        """True if any client has such a quota; each request asks for it."""
 
     def take(self, quotas: AnyQuotas) -> None:
         """Apply these quotas; recent use still counts."""
         self._quotas = {entity: values for entity, values in quotas.items() if self.key in values}
+        self.is_in_use = bool(self._quotas)
         # limits are found again by the new quotas; shares keep what was used
         self._limits = {}
 

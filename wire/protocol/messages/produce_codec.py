@@ -122,15 +122,17 @@ def parse_produce_request(frame: Buffer, position: int, version: int) -> Produce
         partitions = []
         for _ in range(reader.count(flexible=flexible, element_size_min=6 if flexible else 8)):
             index = reader.int32()
-            partitions.append(PartitionRecords(index, reader.nullable_blob(flexible=flexible)))
+            # by `tuple.__new__`: the constructor of a named tuple is Python, and takes longer
+            fields = index, reader.nullable_blob(flexible=flexible), b""
+            partitions.append(tuple.__new__(PartitionRecords, fields))
             if flexible:
                 reader.skip_tags()
         if flexible:
             reader.skip_tags()
-        topics.append(TopicRecords(name, topic_id, partitions))
+        topics.append(tuple.__new__(TopicRecords, (name, topic_id, partitions)))
     if flexible:
         reader.skip_tags()
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return tuple.__new__(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
 def produce_request_parts(request: ProduceRequest, version: int) -> tuple[list[Buffer], int]:

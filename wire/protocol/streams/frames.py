@@ -101,7 +101,8 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
     except Malformed as error:
         header = RequestHeader(api_key, api_version, correlation_id, client_id, len(frame))
         raise MalformedRequest(f"header: {error}", header) from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
+    # here and below, `tuple.__new__`: the constructor of a named tuple is Python, and takes longer
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, reader.position))
 
 
 def check_supported(header: RequestHeader, supported: Mapping[int, VersionRange]) -> None:

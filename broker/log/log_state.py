@@ -18,7 +18,14 @@ from broker.log.core.retention import (
     NOTHING_HELD,
     RollPolicy,
 )
-from broker.log.directories.checkpoints import PARTITION_METADATA, write_topic_id
+from broker.log.directories.checkpoints import (
+    PARTITION_METADATA,
+    THINNED,
+    CorruptCheckpoint,
+    read_number,
+    write_number,
+    write_topic_id,
+)
 from broker.log.directories.folder import Folder
 from broker.log.directories.removal import PendingRemovals
 from broker.log.durability import Durability
@@ -58,10 +65,6 @@ class LogState:
     """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
     is_abandoned: bool = False
     """True once the log was deleted, or its directory failed."""
-    thinned_to: int = 0
-    """Up to where a pass of compaction may have removed records for newer ones, also one that a
-    crash interrupted: at or above `compacted_to`.
-    """
     uncleanable_version: int = -1
     """The content version at which the cleaner found a batch that does not decode."""
 
@@ -134,6 +137,11 @@ class LogState:
         self.digests = self._kept_digests(is_new=is_new)
         self.swaps = Swaps()
         self._snapshot_offset, self.compacted_to = loaded.snapshot_offset, self.log_start_offset
+        self._saved_thinned_to = 0 if is_new else self._read_thinned()
+        self.thinned_to = min(max(self.compacted_to, self._saved_thinned_to), self.log_end_offset)
+        """Up to where a pass of compaction may have removed records for newer ones, also one that a
+        crash interrupted: at or above `compacted_to`.
+        """
         self._apply_config()
 
     def _kept_digests(self, *, is_new: bool) -> RangeDigests:
@@ -146,6 +154,21 @@ class LogState:
             is_clean=self.recovery.is_clean,
             note_names=self._durability.note_names,
         )
+
+    def _read_thinned(self) -> int:
+        try:
+            return read_number(self._disk, f"{self.directory}/{THINNED}") or 0
+        except CorruptCheckpoint as fault:
+            self.recovery = self.recovery.with_note(f"{fault}; compaction may have reached the end of the log")
+            return self.log_end_offset
+
+    def save_thinned(self) -> None:
+        """Write `thinned_to` to disk, durably; may run in a thread."""
+        with self.folder.held() as is_here:
+            thinned_to = self.thinned_to
+            if is_here and thinned_to != self._saved_thinned_to:
+                write_number(self._disk, f"{self.directory}/{THINNED}", thinned_to)
+                self._saved_thinned_to = thinned_to
 
     # -- facts -------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from functools import partial
 from msgspec import Struct
 
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
-from broker.log.cleaning.log_compaction import discard, plan_compaction, save_nothing, swap_in
+from broker.log.cleaning.log_compaction import discard, plan_compaction, swap_in
 from broker.log.core.cleaning_choice import CleaningRules, Dirtiness, worth_cleaning
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
@@ -67,8 +67,6 @@ class LogCleaning:
         """The number of logs that are cleaned at the same time (`log.cleaner.threads`); a running
         pass keeps the number with which it began.
         """
-        self.save_thinned: Callable[[], Awaitable[None]] = save_nothing
-        """Writes to disk up to where each log may lack records."""
         self._descriptors = descriptors
         self._now_ms = now_ms
 
@@ -152,9 +150,7 @@ class LogCleaning:
             return ""
         # the files are read without a lock: `swap_in` refuses if a truncation has changed the log
         # since
-        is_replaced = await swap_in(
-            log, plan, result, self._descriptors, self._now_ms(), save_thinned=self.save_thinned
-        )
+        is_replaced = await swap_in(log, plan, result, self._descriptors, self._now_ms())
         if not is_replaced:
             return ""
         self.figures.cleaned_count += 1

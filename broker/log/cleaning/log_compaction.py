@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 
@@ -87,22 +87,15 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
     return sources
 
 
-async def save_nothing() -> None:
-    """Save nothing: for logs whose values are in no checkpoint."""
-
-
 async def swap_in(
     log: PartitionLog,
     plan: CleaningPlan,
     result: CleaningResult,
     descriptors: DescriptorCache,
     now_ms: int,
-    *,
-    save_thinned: Callable[[], Awaitable[None]] = save_nothing,
 ) -> bool:
     """Replace the originals by the cleaned segments; False if the originals were removed, truncated
-    or are about to be: then the cleaned files are dropped. `save_thinned` writes `log.thinned_to`
-    to disk.
+    or are about to be: then the cleaned files are dropped.
     """
     if log.truncation_count != plan.truncation_count:
         # `cleaned_to` is of the log before the truncation
@@ -112,7 +105,7 @@ async def swap_in(
     former, log.thinned_to = log.thinned_to, max(log.thinned_to, result.cleaned_to)
     if former < log.thinned_to:
         try:
-            await save_thinned()
+            await in_thread(log.save_thinned)
         except StorageError:
             # the next pass tries again; the disk may be full, and has no room for files without use
             log.thinned_to = min(former, log.log_end_offset)

@@ -2,10 +2,10 @@
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, the number of lines, then
-`topic partition offset`. Additional files in the same format keep up to where compaction may have
-removed records, and reports of mirrors about their sources: high watermarks, and when the mirror
-saw them (Unix ms in the offset's place).
+`topic partition offset`. Additional files in the same format keep reports of mirrors about their
+sources: high watermarks, and when the mirror saw them (Unix ms in the offset's place).
 `leader-epoch-checkpoint`: the same with `epoch offset`. `partition.metadata`: version and topic id.
+`antipode-thinned-checkpoint`: up to where compaction may have removed records of this log.
 `meta.properties`: node and cluster id. `antipode-handled-registration-checkpoint`: the newest
 registration of the broker whose first image the directory has applied. All are replaced atomically
 and durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises
@@ -88,13 +88,13 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return entries
 
 
-def write_registration(disk: Disk, path: str, zxid: int) -> None:
-    """Replace the number of the newest registration that a log directory has handled."""
-    _write_lines(disk, path, [str(zxid)])
+def write_number(disk: Disk, path: str, number: int) -> None:
+    """Replace a checkpoint of one number, durably."""
+    _write_lines(disk, path, [str(number)])
 
 
-def read_registration(disk: Disk, path: str) -> int | None:
-    """The newest registration that a log directory has handled; None if it has no such file."""
+def read_number(disk: Disk, path: str) -> int | None:
+    """A checkpoint of one number; None when there is no file."""
     lines = _read_lines(disk, path)
     if not lines:
         return None

@@ -46,30 +46,22 @@ def _compacted_to(log: PartitionLog) -> int | None:
     return log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
 
 
-def _thinned_to(log: PartitionLog) -> int | None:
-    return log.thinned_to if log.thinned_to > log.log_start_offset else None
-
-
 VALUES: Final[Mapping[str, ValueOf]] = {
     checkpoints.RECOVERY_POINTS: lambda log: log.recovery_point_to_save,
     checkpoints.HIGH_WATERMARKS: lambda log: log.high_watermark,
     checkpoints.LOG_START_OFFSETS: _log_start,
     checkpoints.CLEANER_OFFSETS: _compacted_to,
-    checkpoints.THINNED: _thinned_to,
     checkpoints.SOURCE_HIGH_WATERMARKS: lambda log: log.source.high_watermark if log.source.is_known else None,
     checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
     checkpoints.SOURCE_LOG_EPOCHS: lambda log: log.source.log_epoch if log.source.is_known else None,
 }
 """The value of a log in each file; None if the log has no line there."""
 _ONLY_WITH_LINES: Final = (
-    checkpoints.THINNED,
     checkpoints.SOURCE_HIGH_WATERMARKS,
     checkpoints.SOURCE_SEEN_AT,
     checkpoints.SOURCE_LOG_EPOCHS,
 )
-"""A broker without compacted logs, or without copies of another site's topics, does not have these
-files.
-"""
+"""A broker without copies of another site's topics does not have these files."""
 
 
 class _Draft(Struct, eq=False):

@@ -84,7 +84,7 @@ class DirectoryClaim:
         removed replicas are kept aside.
         """
         try:
-            self.registration = checkpoints.read_registration(self._disk, self._registration_path())
+            self.registration = checkpoints.read_number(self._disk, self._registration_path())
         except checkpoints.CorruptCheckpoint:
             self.registration = None
 
@@ -93,7 +93,7 @@ class DirectoryClaim:
         decreases: registrations in a ZooKeeper that was restored from a backup may have lower ones.
         """
         if self.registration is None or self.registration < zxid:
-            checkpoints.write_registration(self._disk, self._registration_path(), zxid)
+            checkpoints.write_number(self._disk, self._registration_path(), zxid)
             self.registration = zxid
 
     def _registration_path(self) -> str:

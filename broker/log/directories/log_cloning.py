@@ -41,7 +41,7 @@ from wire.protocol.ids import TopicPartition
 
 ATTEMPTS_MAX: Final = 5
 _COPY_BYTES: Final = 16 * 1024 * 1024
-_SMALL_FILES: Final = (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA)
+_SMALL_FILES: Final = (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA, checkpoints.THINNED)
 _OF_SEGMENTS: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 # errors of file systems and kernels that do not support the call
 _NO_COPY_BY_RANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP)

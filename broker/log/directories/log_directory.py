@@ -122,7 +122,7 @@ class LogDirectory:
         self._read_topic_id(log)
         log.advance_high_watermark(line(checkpoints.HIGH_WATERMARKS, key) or 0)
         log.compacted_to = min(max(log.compacted_to, line(checkpoints.CLEANER_OFFSETS, key) or 0), log.log_end_offset)
-        log.thinned_to = min(max(log.compacted_to, line(checkpoints.THINNED, key) or 0), log.log_end_offset)
+        log.thinned_to = max(log.compacted_to, log.thinned_to)
         source_high_watermark = line(checkpoints.SOURCE_HIGH_WATERMARKS, key)
         source_log_epoch = line(checkpoints.SOURCE_LOG_EPOCHS, key)
         if source_high_watermark is not None and source_log_epoch is not None:

@@ -120,6 +120,7 @@ class Mover:
                 # everything was deleted since the last chunk: the copy ends where the original does
                 future.truncate_fully_and_start_at(source.log_end_offset)
         future.adopt_state(source)
+        future.save_thinned()
         # closed, and therefore durable, before the mark that makes it the log
         future.close()
         path = f"{future.directory}/{COMPLETE_MARK}"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
@@ -79,7 +78,6 @@ class LogStore(LogLoading):
         self.held = Held()
         self.given_up_bytes = 0
         self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
-        self.cleaning.save_thinned = partial(self._checkpoint, checkpoints.THINNED)
 
     # -- moving ---------------------------------------------------------------------------------
 
@@ -97,6 +95,7 @@ class LogStore(LogLoading):
                 if not copied and await self._mover.is_nearly_done(move) and self._mover.copy_rest(move):
                     moved = self._exchange(move)
                     on_moved(moved)
+                    await self._save_compacted_to(move.target)
                     sentences.append(f"{move.key.topic}-{move.key.partition} is moved to {move.target.path}")
             except (BatchRejected, StorageError) as error:
                 # rejected: a batch on the disk is damaged, and stays so
@@ -107,6 +106,14 @@ class LogStore(LogLoading):
                 self.moves[move.key] = self.moves.pop(move.key)
             await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
         return sentences
+
+    async def _save_compacted_to(self, directory: LogDirectory) -> None:
+        """After a crash a moved log is not compacted from its start again."""
+        try:
+            await directory.checkpoint(checkpoints.CLEANER_OFFSETS)
+        except StorageError as error:
+            # the log is moved all the same
+            self.note_failure(error)
 
     def _give_up(self, move: Move, error: BatchRejected | StorageError) -> str:
         if isinstance(error, StorageError):

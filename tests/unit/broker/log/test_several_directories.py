@@ -16,6 +16,7 @@ from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryOffline, StorageError
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
+from tests.support.disks.compacted_logs import compacted, put, settle
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, fill, read_all
@@ -189,6 +190,27 @@ async def test_a_moved_log_knows_what_its_producers_may_send_again(tmp_path):
     logs.close()
 
 
+async def test_a_moved_log_knows_after_a_crash_how_far_it_is_compacted(tmp_path):
+    logs = opened(tmp_path)
+    log = logs.open_or_create("t", 0, topic_id=ID, config=compacted())
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    assert await logs.compact()
+    compacted_to = log.compacted_to
+    assert compacted_to > 2
+    logs.wish_home("t", 0, other_directory(logs, log))
+    assert len(await logs.move()) == 1
+    logs.abandon()
+
+    logs = opened(tmp_path)
+    log = logs.get("t", 0)
+    assert log.whole_end_below(compacted_to - 1) == 0
+    log.update_config(compacted())
+    assert log.compacted_to == compacted_to
+    logs.abandon()
+
+
 async def test_an_empty_log_moves_too(tmp_path):
     logs = opened(tmp_path)
     log = create(logs)
@@ -311,6 +333,8 @@ async def test_a_move_interrupted_after_any_step_loses_nothing(tmp_path):
         logs = opened(root, disk)
         log = logs.get("t", 0)
         await begun_inside_a_batch(logs, log)
+        log.thinned_to = 20
+        log.save_thinned()
         left = [step]
 
         def stop_at(operation, path, left=left):
@@ -332,6 +356,7 @@ async def test_a_move_interrupted_after_any_step_loses_nothing(tmp_path):
         if chance.random() < 0.5:
             again = opened(root)
             assert again.get("t", 0).log_start_offset == LOG_START
+            assert again.get("t", 0).thinned_to == 20
             assert read_all(again.get("t", 0)) == expected
             assert not [name for home in "ab" for name in os.listdir(root / home) if name.endswith("-future")]
             again.close()

@@ -1,5 +1,6 @@
 """Passes over logs that are damaged, change meanwhile, or are interrupted by a crash."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import pytest
 
 from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_cleaning import LogCleaning, in_a_thread
+from broker.log.directories import checkpoints
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.settings.core.topic_configs import LogConfig
-from runtime.disk import RealDisk
+from runtime.disk import RealDisk, write_file
 from tests.support.disks.compacted_logs import ID, compacted, keys_and_values, put, settle
+from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.logs_on_disk import NOW_MS, open_log
 
 
@@ -184,21 +187,75 @@ async def test_a_crash_during_a_pass_does_not_hide_where_records_may_be_missing(
     again.abandon()
 
 
-async def test_a_pass_replaces_nothing_before_it_is_on_disk_how_far_it_went(store):
+async def test_a_pass_replaces_nothing_before_it_is_on_disk_how_far_it_went(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    store = LogStore([str(tmp_path)], disk, now_ms=lambda: NOW_MS, clean=in_a_thread(RealDisk()))
+    store.open(node_id=1, cluster_id="c")
+    store.load(lambda topic: LogConfig())
     log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
     for number in range(40):
         put(log, b"k%d" % (number % 3), b"%d" % number)
     settle(log)
-    before, save = keys_and_values(log), store.cleaning.save_thinned
-
-    async def save_nothing():
-        raise StorageError("writing", log.directory, "No space left on device")
-
-    store.cleaning.save_thinned = save_nothing
+    before = keys_and_values(log)
     for _ in range(2):
+        disk.fail_next("write", f"{checkpoints.THINNED}.tmp", code=errno.ENOSPC)
         assert await store.compact() == []
         assert keys_and_values(log) == before
         assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
-    store.cleaning.save_thinned = save
     assert len(await store.compact()) == 1
     assert len(keys_and_values(log)) < len(before)
+    store.abandon()
+
+
+async def test_a_pass_writes_nothing_of_a_log_into_files_of_all_logs(tmp_path):
+    """It would take a time that grows with the square of the number of logs."""
+    disk = FaultyDisk(str(tmp_path))
+    store = LogStore([str(tmp_path)], disk, now_ms=lambda: NOW_MS, clean=in_a_thread(RealDisk()))
+    store.open(node_id=1, cluster_id="c")
+    store.load(lambda topic: LogConfig())
+    for partition in range(5):
+        log = store.open_or_create("t", partition, topic_id=ID, config=compacted())
+        for number in range(30):
+            put(log, b"k", b"%d" % number)
+        settle(log)
+    disk.operations.clear()
+    assert len(await store.compact()) == 5
+    shared = [path for operation, path in disk.operations if operation == "write" and Path(path).parent == tmp_path]
+    # one checkpoint after the pass
+    assert len(shared) == 1
+    store.abandon()
+
+
+async def test_a_truncation_lowers_where_records_may_be_missing_also_for_the_next_start(store, tmp_path):
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    assert await store.compact()
+    log.truncate_fully_and_start_at(0)
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    store.close()
+
+    again = LogStore([str(tmp_path)], RealDisk(), now_ms=lambda: NOW_MS)
+    again.open(node_id=1, cluster_id="c")
+    again.load(lambda topic: compacted())
+    assert again.get("t", 0).whole_end_below(20) == 20
+    again.abandon()
+
+
+async def test_a_log_whose_thinned_checkpoint_is_damaged_may_lack_records_up_to_its_end(store, tmp_path):
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    assert await store.compact()
+    write_file(RealDisk(), f"{log.directory}/{checkpoints.THINNED}", b"0\n1\nnine\n", is_durable=False)
+    store.close()
+
+    again = LogStore([str(tmp_path)], RealDisk(), now_ms=lambda: NOW_MS)
+    again.open(node_id=1, cluster_id="c")
+    reports = again.load(lambda topic: compacted())
+    assert again.get("t", 0).whole_end_below(39) == 0
+    assert any(checkpoints.THINNED in note for report in reports for note in report.notes)
+    again.abandon()

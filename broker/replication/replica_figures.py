@@ -28,7 +28,8 @@ def describe(
         if topic not in carriers:
             carriers[topic] = image.link_of(topic)
         carrier = carriers[topic]
-        index, leader_epoch, start, high_watermark, end, last_epoch, source_end, seen_at_ms, newest_ms, flags = fields
+        index, leader_epoch, start, high_watermark, end, last_epoch, *others = fields
+        source_end, seen_at_ms, newest_ms, flags, thinned_to = others
         yield pb.PartitionDescription(
             topic=topic,
             topic_id=hosted.topic_id,
@@ -47,6 +48,7 @@ def describe(
             size_bytes=log.size_bytes,
             is_degraded=_is_degraded(hosted, carrier, image.site),
             has_markers=bool(flags & HAS_MARKERS),
+            thinned_to=thinned_to,
             epochs=[
                 pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in zip(epochs, starts, strict=True)
             ],
@@ -99,6 +101,7 @@ def _led(
                 seen.seen_at_ms,
                 log.max_timestamp_ms,
                 flags,
+                log.thinned_to,
             ),
         )
 
@@ -114,6 +117,7 @@ def logs_version(partitions: Iterable[HostedPartition], image: ClusterImage, *, 
             hosted.state.high_watermark,
             hosted.log.log_end_offset,
             hosted.log.content_version,
+            hosted.log.thinned_to,
         )
         for hosted in partitions
     )

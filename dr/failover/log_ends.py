@@ -11,16 +11,19 @@ Batches are removed whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from dr.failover.core.completion import leaderless_sentence
 from dr.failover.core.refusals import UNTRUNCATED
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey
+from dr.failover.core.truncation_check import TruncationCheck
 from dr.failover.marker_scan import survey_transactions
-from dr.sites.core.evidence import SiteEvidence
+from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.site_client import SiteClient
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
@@ -59,14 +62,18 @@ def site_client(view: SiteView, security: ClientSecurity | None = None) -> Kafka
 
 
 async def truncation_offsets(
-    client: KafkaClient, evidence: SiteEvidence, *, kept_before_ms: int
+    client: KafkaClient,
+    evidence: SiteEvidence,
+    *,
+    kept_before_ms: int,
+    among: Sequence[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition's first record at or after the time `kept_before_ms`, for
-    partitions that have such records. OperationalFailure.
+    partitions that have such records; of those `among` these if given. OperationalFailure.
 
     A log with writes since the promotion is left out: it was truncated before them.
     """
-    keys = _without_writes(evidence)
+    keys = _without_writes(evidence) if among is None else among
     if not keys:
         return {}
     try:
@@ -77,6 +84,22 @@ async def truncation_offsets(
             f"site {evidence.site} does not report its offsets at {iso_time(kept_before_ms)}: {error}"
         ) from error
     return {TopicPartition(*key): offset for key, offset in found.items() if offset >= 0}
+
+
+async def look_up_truncations(
+    check: TruncationCheck,
+    evidence: Evidence,
+    target: SiteClient,
+    policy: FailoverPolicy,
+    security: ClientSecurity | None,
+) -> None:
+    """Look up where a run would truncate logs that compaction has thinned. OperationalFailure."""
+    keys = check.unknown(evidence)
+    if not keys or evidence.target is None:
+        return
+    async with site_client(await target.view(asking_site=evidence.source_site), security) as client:
+        ends = await truncation_offsets(client, evidence.target, kept_before_ms=policy.kept_before_ms, among=keys)
+    check.note(keys, ends)
 
 
 def _without_writes(evidence: SiteEvidence) -> list[TopicPartition]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dr.failover.core.assess import Assessment, assess
 from dr.failover.core.steps import FailoverPolicy
-from dr.failover.log_ends import planned_ends, site_client
+from dr.failover.core.truncation_check import TruncationCheck
+from dr.failover.log_ends import look_up_truncations, planned_ends, site_client
 from dr.failover.report import FailoverReport
 from dr.sites.core.evidence import Evidence
 from dr.sites.observation import LinkObserver
@@ -24,7 +25,9 @@ async def plan_failover(
 ) -> FailoverReport:
     """The steps of a run that would make `target` active now, its refusal, and its losses."""
     evidence = await observer.evidence(with_groups=True)
-    assessment = assess(evidence, to_site=target.name, policy=policy, now_ms=clock.now_ms())
+    truncations = TruncationCheck(policy)
+    await look_up_truncations(truncations, evidence, target, policy, security)
+    assessment = assess(evidence, to_site=target.name, policy=policy, now_ms=clock.now_ms(), truncations=truncations)
     reason = assessment.refusal
     if not reason:
         reason = _prospect(assessment, evidence) + await _planned_truncation(evidence, target, policy, security)

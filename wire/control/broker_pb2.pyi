@@ -380,7 +380,7 @@ class DescribePartitionsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ..., with_version: _Optional[bool] = ..., known_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs", "has_markers")
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs", "has_markers", "thinned_to")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +399,7 @@ class PartitionDescription(_message.Message):
     IS_DEGRADED_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     HAS_MARKERS_FIELD_NUMBER: _ClassVar[int]
+    THINNED_TO_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partition: int
@@ -417,7 +418,8 @@ class PartitionDescription(_message.Message):
     is_degraded: bool
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     has_markers: bool
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., has_markers: _Optional[bool] = ...) -> None: ...
+    thinned_to: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., has_markers: _Optional[bool] = ..., thinned_to: _Optional[int] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start_offset")
@@ -470,7 +472,7 @@ class QuarantineUse(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
 
 class PartitionColumns(_message.Message):
-    __slots__ = ("topics", "topic", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "flags", "epoch_count", "epochs", "epoch_starts", "partition_count")
+    __slots__ = ("topics", "topic", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "flags", "epoch_count", "epochs", "epoch_starts", "partition_count", "thinned_to")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -487,6 +489,7 @@ class PartitionColumns(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_STARTS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    THINNED_TO_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic: bytes
     partition: bytes
@@ -503,7 +506,8 @@ class PartitionColumns(_message.Message):
     epochs: bytes
     epoch_starts: bytes
     partition_count: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ..., partition_count: _Optional[int] = ...) -> None: ...
+    thinned_to: bytes
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic: _Optional[bytes] = ..., partition: _Optional[bytes] = ..., leader_epoch: _Optional[bytes] = ..., log_start_offset: _Optional[bytes] = ..., high_watermark: _Optional[bytes] = ..., log_end_offset: _Optional[bytes] = ..., last_log_epoch: _Optional[bytes] = ..., source_high_watermark: _Optional[bytes] = ..., source_seen_at_ms: _Optional[bytes] = ..., max_timestamp_ms: _Optional[bytes] = ..., flags: _Optional[bytes] = ..., epoch_count: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., epoch_starts: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., thinned_to: _Optional[bytes] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
     __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders", "version", "is_unchanged", "columns", "link_phases")

@@ -32,10 +32,11 @@ FIELDS: Final = (
     "source_seen_at_ms",
     "max_timestamp_ms",
     "flags",
+    "thinned_to",
 )
 """The columns that have one number of each partition, in the order of a `Row`."""
 
-Row = tuple[str, list[int], list[int], tuple[int, int, int, int, int, int, int, int, int, int]]
+Row = tuple[str, list[int], list[int], tuple[int, int, int, int, int, int, int, int, int, int, int]]
 """One partition: its topic, its leader epochs, their first offsets, and its fields."""
 
 

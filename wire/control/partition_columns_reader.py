@@ -44,7 +44,7 @@ def columns_of(message: PartitionColumns) -> LogColumns:
     found = LogColumns(
         topics=tuple(message.topics),
         topic=_column(message.topic, count),
-        fields=tuple(_column(getattr(message, name), count) for name in FIELDS),
+        fields=tuple(_field(message, name, count) for name in FIELDS),
         epoch_count=epoch_count,
         epochs=_column(message.epochs, sum(epoch_count)),
         epoch_starts=_column(message.epoch_starts, sum(epoch_count)),
@@ -59,6 +59,13 @@ def columns_of(message: PartitionColumns) -> LogColumns:
     if found.topic and not 0 <= min(found.topic) <= max(found.topic) < len(found.topics):
         raise MalformedColumns("a partition belongs to no topic")
     return found
+
+
+def _field(message: PartitionColumns, name: str, count: int) -> Column:
+    payload: bytes = getattr(message, name)
+    # a broker of an earlier release does not report compaction
+    is_absent = name == "thinned_to" and not payload
+    return array("q", bytes(8 * count)) if is_absent else _column(payload, count)
 
 
 def _column(payload: bytes, count: int) -> Column:

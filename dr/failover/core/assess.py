@@ -10,6 +10,7 @@ from dr.failover.core.loss_counting import account
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.preparation import OBSTACLE_AWAITED_MS, obstacle
 from dr.failover.core.steps import CHANGING_STEPS, FailoverPolicy, Step, StepEnded
+from dr.failover.core.truncation_check import TruncationCheck
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import GroupLoss, group_loss
 from dr.sites.core.loss import LossAccount
@@ -37,11 +38,19 @@ class Assessment(Struct, frozen=True, kw_only=True):
     unprotected: tuple[str, ...] = ()
 
 
-def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
+def assess(
+    evidence: Evidence,
+    *,
+    to_site: str,
+    policy: FailoverPolicy,
+    now_ms: int,
+    truncations: TruncationCheck | None = None,
+) -> Assessment:
     """Plan a failover from one piece of evidence; a source that answers is expected to be fenced
-    and drained.
+    and drained. `truncations` knows where a failover to a time truncates compacted logs.
     """
     playbook = FailoverPlaybook(to_site=to_site, policy=policy)
+    playbook.truncations = truncations or playbook.truncations
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)
     if decision.step is Step.PREPARE and _is_hindered(evidence):

@@ -53,6 +53,8 @@ Invariants (the tests' names carry the letters):
          does nothing else; otherwise it is refused once the epoch is raised
     F-n  a truncation that fails does not leave both sites without writers: a source that answers is
          active again in the next epoch
+    F-o  a failover to a time raises nothing if compaction at the target has removed records whose
+         newer ones would be truncated, unless data loss was accepted
     F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
          given back unless data loss was accepted
 """
@@ -78,6 +80,7 @@ from dr.failover.core.refusals import (
     truncation_refusal,
 )
 from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse
+from dr.failover.core.truncation_check import TruncationCheck
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.fencing import fenced, given_back, raised
 from dr.sites.core.log_columns import LogEnds
@@ -109,6 +112,8 @@ class FailoverPlaybook:
         self._observed_at_ms = 0
         self._compared: tuple[Evidence, Completion] | None = None
         self._is_raised = False
+        self.truncations = TruncationCheck(policy)
+        """The offsets of the time to fail over to; the run looks them up."""
 
     @property
     def wants_groups(self) -> bool:
@@ -293,6 +298,7 @@ class FailoverPlaybook:
             or silence_refusal(evidence, self._policy, is_fence_proven=self.source.is_fence_proven)
             or bypass_refusal(self.source.bypass, self._policy)
             or arbiter_refusal(evidence)
+            or self.truncations.refusal(target)
         )
         if refusal:
             return self._give_back_or_refuse(governing, refusal, now_ms)

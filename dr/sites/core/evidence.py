@@ -290,6 +290,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
             max_timestamp_ms=item.max_timestamp_ms,
             epochs=tuple(EpochStart(entry.epoch, entry.start_offset) for entry in item.epochs),
             has_markers=item.has_markers,
+            thinned_to=item.thinned_to,
         )
         for item in descriptions
     }

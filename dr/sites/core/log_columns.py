@@ -165,6 +165,11 @@ class LogsInColumns(OrderedPartitions[PartitionPosition]):
             return []
         return [key for key, one in zip(self.order.keys, flags, strict=True) if one & HAS_MARKERS]
 
+    def thinned(self) -> list[TopicPartition]:
+        """The partitions from whose logs compaction may have removed records."""
+        ends, starts = self.column("thinned_to"), self.column("log_start_offset")
+        return [key for key, end, start in zip(self.order.keys, ends, starts, strict=True) if end > start]
+
     @property
     def has_writable(self) -> bool:
         """True if a partition accepts client writes."""
@@ -292,6 +297,13 @@ def safe_ends(logs: Mapping[TopicPartition, PartitionPosition]) -> LogEnds:
     if isinstance(logs, LogsInColumns):
         return logs.safe_ends
     return {key: position.safe_end_offset for key, position in logs.items()}
+
+
+def thinned_logs(logs: Mapping[TopicPartition, PartitionPosition]) -> list[TopicPartition]:
+    """The partitions from whose logs compaction may have removed records."""
+    if isinstance(logs, LogsInColumns):
+        return logs.thinned()
+    return [key for key, position in logs.items() if position.thinned_to > position.log_start_offset]
 
 
 def log_ends(logs: Mapping[TopicPartition, PartitionPosition]) -> LogEnds:

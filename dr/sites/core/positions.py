@@ -25,6 +25,8 @@ class PartitionPosition(Struct, frozen=True, kw_only=True):
     """The leader epochs of the records, oldest first."""
     has_markers: bool = False
     """True if a producer that the log knows has ended a transaction in it."""
+    thinned_to: int = 0
+    """Below this offset compaction may have removed records for newer ones also below it."""
 
     def history(self, end_offset: int | None = None) -> LogHistory:
         """Return the history of the log, up to `end_offset` if given."""

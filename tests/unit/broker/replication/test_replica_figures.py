@@ -84,6 +84,8 @@ def test_the_version_of_the_logs_changes_with_each_log_and_with_the_roles(tmp_pa
     note()
     state.record_append(1)
     note()
+    log.thinned_to = 1
+    note()
     image = replace(image, version=image.version + 1)
     note()
     found.append(logs_version(partitions, image, broker_epoch=8))
@@ -120,6 +122,7 @@ def test_columns_describe_the_same_partitions(tmp_path: Path) -> None:
             log.append_as_leader(batch(), leader_epoch=number, now_ms=7)
             log.append_as_leader(batch(), leader_epoch=5, now_ms=7)
             log.source.high_watermark, log.source.seen_at_ms, log.source.log_epoch = 9, 8, 5
+            log.thinned_to = number
         hosted.write_error = ErrorCode.none if number == 2 else hosted.write_error
         partitions.append(hosted)
     for link, topics in (("a-b", ()), ("", ()), ("a-b", {"t2"})):
@@ -127,7 +130,7 @@ def test_columns_describe_the_same_partitions(tmp_path: Path) -> None:
         found = logs_of([describe_in_columns(partitions, image, link=link, topics=topics)], PartitionOrders())
         assert dict(found) == alone
         assert (TopicPartition("u", 3) in found) is not bool(link)
-        assert TopicPartition("t2", 2) in found
+        assert found[TopicPartition("t2", 2)].thinned_to == 2
         assert TopicPartition("t3", 4) not in found
     for hosted in partitions:
         hosted.log.close()

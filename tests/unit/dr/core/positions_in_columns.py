@@ -31,6 +31,7 @@ def described(positions: Positions) -> PartitionColumns:
                 one.source_seen_at_ms,
                 one.max_timestamp_ms,
                 one.is_writable * IS_WRITABLE + one.has_markers * HAS_MARKERS,
+                one.thinned_to,
             ),
         )
         for key, one in positions.items()

@@ -12,13 +12,16 @@ import pytest
 from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
+from dr.failover import log_ends
+from dr.failover.core.steps import FailoverPolicy
+from dr.failover.core.truncation_check import TruncationCheck
 from dr.failover.log_ends import truncate_logs
-from dr.sites.core.evidence import GroupPartition, SiteEvidence, SiteGroups
+from dr.sites.core.evidence import Evidence, GroupPartition, SiteEvidence, SiteGroups
 from dr.sites.core.positions import PartitionPosition
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
-from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import PartitionKey, TopicPartition
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey, TopicPartition
 
 LED, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 PLACE = GroupPartition("board", *LED)
@@ -123,3 +126,38 @@ async def test_a_part_of_the_site_that_does_not_answer_is_a_problem(evidence: Si
     site, problem = await truncated(evidence)
     assert named in problem
     assert not site.committed
+
+
+class LookedUp(Site):
+    """A client of a site that has a record of the time in each log."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def offsets_at(self, keys: Iterable[PartitionKey], at_ms: int, *, replica_id: int) -> dict[PartitionKey, int]:
+        assert (at_ms, replica_id) == (700, DEBUGGING_CONSUMER)
+        self.asked |= {TopicPartition(*key): 12 for key in keys}
+        return dict.fromkeys(keys, 12)
+
+
+async def test_only_compacted_logs_are_looked_up_before_a_failover_to_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    position = EVIDENCE.partitions[LED]
+    logs = {LED: replace(position, thinned_to=13), OTHER: position}
+    passive = LinkRecord(name="a-b", source_site="a", target_site="b", epoch=1, active_site="a")
+    target = replace(EVIDENCE, record=passive, partitions=logs)
+    evidence = Evidence(link="a-b", target_site="b", target=target, source=None)
+    site, policy = LookedUp(), FailoverPolicy(kept_before_ms=700)
+    monkeypatch.setattr(log_ends, "site_client", lambda _view, _security: site)
+
+    async def view(*, asking_site: str) -> SiteView:
+        assert asking_site == "a"
+        return SiteView()
+
+    check = TruncationCheck(policy)
+    for _ in range(2):
+        await log_ends.look_up_truncations(check, evidence, cast("Any", SimpleNamespace(view=view)), policy, None)
+    assert site.asked == {LED: 12}
+    assert "flights-0 at 12 (compacted up to 13)" in check.refusal(target)

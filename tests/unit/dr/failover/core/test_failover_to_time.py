@@ -5,9 +5,14 @@ know nothing of the time, and given back.
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from dr.failover.core.assess import assess
+from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.steps import ABORTED, FailoverPolicy, Step
-from dr.sites.core.fencing import given_back, raised
+from dr.failover.core.truncation_check import TruncationCheck
+from dr.sites.core.evidence import Evidence
+from dr.sites.core.fencing import fenced, given_back, raised
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 
 SINCE_MS = 700
@@ -166,3 +171,62 @@ def test_a_failover_to_the_old_site_opens_it_when_the_promoted_one_fell_silent_d
     assert link.a.write("goes on")
     link.b.is_up = True
     assert not link.b.write("deposed")
+
+
+def compacted(evidence: Evidence, thinned_to: int) -> Evidence:
+    """The same, with a copy that is compacted up to this offset."""
+    target = evidence.target
+    assert target is not None
+    logs = {key: replace(position, thinned_to=thinned_to) for key, position in target.partitions.items()}
+    return replace(evidence, target=replace(target, partitions=logs))
+
+
+@pytest.mark.parametrize(("thinned_to", "is_refused"), [(KEPT + 1, True), (KEPT, False)])
+def test_a_time_before_the_compaction_of_a_copy_is_refused_before_anything_changes(
+    thinned_to: int, is_refused: bool
+) -> None:
+    link = link_to_undo()
+    evidence, check = compacted(link.evidence("b"), thinned_to), TruncationCheck(TO_TIME)
+    assert check.unknown(evidence) == [KEY]
+    check.note([KEY], {KEY: KEPT})
+    assert check.unknown(evidence) == []
+    planned = assess(evidence, to_site="b", policy=TO_TIME, now_ms=link.now_ms, truncations=check)
+    assert (f"at {KEPT} (compacted up to {thinned_to})" in planned.refusal) is is_refused
+    assert bool(planned.steps) is not is_refused
+
+
+def test_a_time_before_the_compaction_gives_back_the_fence_of_an_earlier_run() -> None:
+    link = link_to_undo()
+    link.a.record = fenced(link.a.record, now_ms=link.now_ms)
+    evidence = compacted(link.evidence("b"), 20)
+    playbook = FailoverPlaybook(to_site="b", policy=TO_TIME)
+    playbook.truncations.note([KEY], {KEY: KEPT})
+    playbook.observe(evidence, link.now_ms)
+    assert playbook.decide(evidence, link.now_ms).step is Step.GIVE_BACK
+
+
+@pytest.mark.parametrize(
+    "policy", [replace(TO_TIME, accepts_data_loss=True), replace(TO_TIME, is_abort=True), FailoverPolicy()]
+)
+def test_only_a_failover_to_a_time_that_accepts_no_loss_depends_on_compaction(policy: FailoverPolicy) -> None:
+    link = link_to_undo()
+    assert TruncationCheck(policy).unknown(compacted(link.evidence("b"), 20)) == []
+
+
+def test_a_run_that_continues_after_the_raise_is_not_refused_for_compaction() -> None:
+    link = link_to_undo()
+    first = Operator(link, policy=TO_TIME)
+    for step in first.steps():
+        if step is Step.TRUNCATE:
+            break
+    evidence = compacted(link.evidence("b"), 20)
+    assert evidence.governing.active_site == "b"
+    assert TruncationCheck(TO_TIME).unknown(evidence) == []
+
+
+def test_a_copy_without_records_of_the_time_is_not_truncated() -> None:
+    link = link_to_undo()
+    evidence, check = compacted(link.evidence("b"), 20), TruncationCheck(TO_TIME)
+    check.note([KEY], {})
+    assert evidence.target is not None
+    assert check.refusal(evidence.target) == ""

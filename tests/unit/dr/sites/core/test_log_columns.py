@@ -18,7 +18,7 @@ from dr.failover.core.promotion import has_leaders_above_floor, is_promoted, kep
 from dr.failover.core.steps import FailoverPolicy
 from dr.sites.core.divergence import diverged_copies
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
-from dr.sites.core.log_columns import LogsInColumns, PartitionOrders, log_ends, logs_of, safe_ends
+from dr.sites.core.log_columns import LogsInColumns, PartitionOrders, log_ends, logs_of, safe_ends, thinned_logs
 from dr.sites.core.positions import PartitionPosition
 from dr.sites.core.unprotected_topics import UnprotectedTopic
 from tests.unit.dr.core.positions_in_columns import Positions, described, in_columns
@@ -56,6 +56,7 @@ def position(chance: random.Random) -> PartitionPosition:
         high_watermark=chance.choice((UNKNOWN, start, start + records, start + records)),
         is_writable=chance.random() < 0.3,
         has_markers=chance.random() < 0.3,
+        thinned_to=chance.choice((start, start, start + records)),
         source_high_watermark=chance.choice((UNKNOWN, start + records, start + records + 2)),
         source_seen_at_ms=chance.choice((UNKNOWN, 500)),
         max_timestamp_ms=chance.choice((UNKNOWN, 77)),
@@ -207,3 +208,16 @@ def test_logs_in_columns_are_made_into_positions_once() -> None:
     assert isinstance(logs, LogsInColumns)
     assert next(iter(logs.values())) is next(iter(logs.values()))
     assert "PartitionPosition" in repr(logs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_name_the_logs_that_are_compacted(seed: int) -> None:
+    positions = site_logs(random.Random(seed))
+    columns = in_columns(positions, PartitionOrders())
+    assert thinned_logs(columns) == sorted(thinned_logs(positions))
+
+
+def test_a_broker_of_an_earlier_release_reports_no_compaction() -> None:
+    message = described({TopicPartition("t", index): position(random.Random(index)) for index in range(3)})
+    message.ClearField("thinned_to")
+    assert [one.thinned_to for one in logs_of([message], PartitionOrders()).values()] == [0, 0, 0]

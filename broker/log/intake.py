@@ -21,6 +21,7 @@ from broker.log.core.batch_checks import (
     check_produced,
     check_records,
     check_size,
+    lacks_records,
     open_produced,
 )
 from broker.log.core.producer_state import ProducerStates
@@ -58,10 +59,10 @@ class AppendInfo(NamedTuple):
 
 class Intake:
     """An append in the making. `next_offset` follows its last batch; `answered` are batches that
-    the log already has.
+    the log already has. `has_holes`: replicated batches lack records between them or within.
     """
 
-    __slots__ = ("answered", "changes", "completed", "next_offset", "pieces", "placed", "record_count")
+    __slots__ = ("answered", "changes", "completed", "has_holes", "next_offset", "pieces", "placed", "record_count")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -71,6 +72,7 @@ class Intake:
         self.completed: list[CompletedTransaction] = []
         self.answered: list[DuplicateSequence] = []
         self.record_count = 0
+        self.has_holes = False
 
     @property
     def size_bytes(self) -> int:
@@ -209,6 +211,7 @@ def apply_replicated(
         latest_epoch = max(latest_epoch, header.partition_leader_epoch)
         intake.placed.append(place(header))
         intake.record_count += header.record_count
+        intake.has_holes = intake.has_holes or lacks_records(header, intake.next_offset)
         intake.next_offset = header.next_offset
     # one append must fit one segment, whose index entries hold relative offsets of 32 bits
     if intake.next_offset - headers[0][1].base_offset > RELATIVE_OFFSET_MAX:

@@ -8,8 +8,7 @@ indexes are rebuilt, leader epochs and producers replayed. Everything dropped is
 also completes or drops what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`,
 `.swap`).
 
-Caller: broker/log/partition_log.py. Runs in worker threads: touches nothing shared but the
-descriptor cache.
+Caller: broker/log/partition_log.py. Runs in worker threads; shares only the descriptor cache.
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ class LoadedLog(Struct, kw_only=True):
 class _Progress(Struct):
     scanned_segments: int = 0
     scanned_bytes: int = 0
+    last_hole: int = -1
     dropped: list[DroppedTail] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -84,9 +84,7 @@ def load_log(
 
 def new_log(directory: str, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int) -> LoadedLog:
     """The state of an empty directory: nothing to look for, nothing to check."""
-    report = RecoveryReport(
-        directory=directory, is_clean=True, scanned_segments=0, scanned_bytes=0, dropped=(), notes=()
-    )
+    report = RecoveryReport(directory=directory, is_clean=True)
     epochs = LeaderEpochs()
     return LoadedLog(
         segments=[create_segment(directory, 0, descriptors, config, now_ms=now_ms)],
@@ -199,6 +197,7 @@ class _Loading:
             is_clean=self.is_clean,
             scanned_segments=progress.scanned_segments,
             scanned_bytes=progress.scanned_bytes,
+            last_hole=progress.last_hole,
             dropped=tuple(progress.dropped),
             notes=tuple(progress.notes),
         )
@@ -337,6 +336,7 @@ class _Loading:
         finally:
             segment.file.release()
         self.last_epoch = check.epoch
+        self.progress.last_hole = max(self.progress.last_hole, check.last_hole)
         self.progress.scanned_segments += 1
         self.progress.scanned_bytes += segment.size_bytes
         if check.fault:

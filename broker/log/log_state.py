@@ -65,6 +65,15 @@ class LogState:
     """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
     is_abandoned: bool = False
     """True once the log was deleted, or its directory failed."""
+    thinned_to: int = 0
+    """Up to where compaction may have removed records for newer ones: a pass here, also one that a
+    crash interrupted, or one at the log from which this one was copied. At or above `compacted_to`.
+    """
+    _saved_thinned_to: int = 0
+    has_new_holes: bool = False
+    """True if copied batches lack records that the other log's compaction has removed, and
+    `note_copied` has not been called since.
+    """
     uncleanable_version: int = -1
     """The content version at which the cleaner found a batch that does not decode."""
 
@@ -86,8 +95,7 @@ class LogState:
         note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.directory = directory
-        self.topic = topic
-        self.partition = partition
+        self.topic, self.partition = topic, partition
         self.topic_id = topic_id
         self.config = config
         self._descriptors = descriptors
@@ -134,14 +142,10 @@ class LogState:
         )
         self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
         self._durability.settle = self.removals.settle
-        self.digests = self._kept_digests(is_new=is_new)
-        self.swaps = Swaps()
+        self.digests, self.swaps = self._kept_digests(is_new=is_new), Swaps()
         self._snapshot_offset, self.compacted_to = loaded.snapshot_offset, self.log_start_offset
-        self._saved_thinned_to = 0 if is_new else self._read_thinned()
-        self.thinned_to = min(max(self.compacted_to, self._saved_thinned_to), self.log_end_offset)
-        """Up to where a pass of compaction may have removed records for newer ones, also one that a
-        crash interrupted: at or above `compacted_to`.
-        """
+        if not is_new:
+            self._restore_thinned(loaded.report.last_hole)
         self._apply_config()
 
     def _kept_digests(self, *, is_new: bool) -> RangeDigests:
@@ -155,12 +159,32 @@ class LogState:
             note_names=self._durability.note_names,
         )
 
-    def _read_thinned(self) -> int:
+    def _restore_thinned(self, last_hole: int) -> None:
+        """`last_hole`: a batch that recovery read, before or in which records are missing."""
         try:
-            return read_number(self._disk, f"{self.directory}/{THINNED}") or 0
+            self._saved_thinned_to = read_number(self._disk, f"{self.directory}/{THINNED}") or 0
         except CorruptCheckpoint as fault:
             self.recovery = self.recovery.with_note(f"{fault}; compaction may have reached the end of the log")
-            return self.log_end_offset
+            self._saved_thinned_to = self.log_end_offset
+        # an unfinished copy of a compacted log ends below this offset; an empty log lacks nothing
+        is_empty = self.log_end_offset == self.log_start_offset
+        self.thinned_to = self.log_start_offset if is_empty else max(self.log_start_offset, self._saved_thinned_to)
+        if last_hole >= self._saved_thinned_to:
+            # copied batches that no checkpoint has reached: the leader's next answer sets it
+            self.thinned_to, self.has_new_holes = max(self.thinned_to, self.log_end_offset), True
+
+    def note_copied(self, source_end: int) -> None:
+        """Batches were copied from a log that compaction has not passed `source_end` of: records
+        that they lack may have been removed for newer ones up to there.
+        """
+        if self.has_new_holes:
+            self.has_new_holes = False
+            self.thinned_to = max(self.thinned_to, source_end, self.log_end_offset)
+
+    @property
+    def is_thinning_unsaved(self) -> bool:
+        """True if `thinned_to` on disk is too low."""
+        return self.thinned_to > max(self._saved_thinned_to, self.log_start_offset)
 
     def save_thinned(self) -> None:
         """Write `thinned_to` to disk, durably; may run in a thread."""
@@ -218,6 +242,7 @@ class LogState:
             self._epochs.assign(entry.epoch, entry.start_offset)
         self._producers = other.give_producers()
         self.compacted_to, self.thinned_to = other.compacted_to, other.thinned_to
+        self.has_new_holes = other.has_new_holes
         # high watermark first: the log start may not pass it
         self.advance_high_watermark(other.high_watermark)
         self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))

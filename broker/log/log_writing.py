@@ -113,6 +113,8 @@ class WritableLog(LogState):
             records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest
         )
         placed = intake.placed
+        # before the write: what follows may fail
+        self.has_new_holes = self.has_new_holes or intake.has_holes
         self._write(intake, intake.size_bytes, placed[-1].max_timestamp if now_ms is None else now_ms)
         for position, header in headers:
             self._epochs.assign(header.partition_leader_epoch, header.base_offset)

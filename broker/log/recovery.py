@@ -16,6 +16,7 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import replace
 
+from broker.log.core.batch_checks import lacks_records
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
 from runtime.disk import Disk
@@ -48,6 +49,7 @@ class RecoveryReport(Struct, frozen=True, kw_only=True):
     is_clean: bool
     scanned_segments: int = 0
     scanned_bytes: int = 0
+    last_hole: int = -1
     dropped: tuple[DroppedTail, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -76,6 +78,8 @@ class SegmentCheck:
         self.valid_bytes = 0
         self.next_offset = base_offset
         self.fault = ""
+        self.last_hole = -1
+        """The base offset of the last batch before which, or in which, records are missing."""
         self.has_zeros_left = False
         """After `look_for_zeros`: True if only zeros lie behind the last sound batch, as in a
         preallocated file.
@@ -120,6 +124,8 @@ class SegmentCheck:
                 self.fault = f"checksum {crc:08x} of batch {header.base_offset} is not the stored {header.crc:08x}"
                 return
             self.valid_bytes = position + size
+            if lacks_records(header, self.next_offset):
+                self.last_hole = header.base_offset
             self.next_offset = header.base_offset + header.last_offset_delta + 1
             if header.partition_leader_epoch > self.epoch:
                 self.epoch = header.partition_leader_epoch

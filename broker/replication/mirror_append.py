@@ -283,6 +283,7 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     fresh: Buffer = memoryview(records)[placed[meeting.repeated_count][0] :] if repeated else records
     # the broker's clock and not the records' decides when a segment is rolled
     info = target.append_replicated(fresh, now_ms=now_ms)
+    target.note_copied(sent.source_high_watermark)
     hosted.metrics.mirrored_bytes_in += len(fresh)
     hosted.metrics.mirrored_messages_in += info.record_count
     replicas.record_growth(hosted, len(fresh))

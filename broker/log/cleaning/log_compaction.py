@@ -103,7 +103,7 @@ async def swap_in(
         return False
     # first: after a crash, the segments do not show how far the keys of this pass reached
     former, log.thinned_to = log.thinned_to, max(log.thinned_to, result.cleaned_to)
-    if former < log.thinned_to:
+    if log.is_thinning_unsaved:
         try:
             await in_thread(log.save_thinned)
         except StorageError:

@@ -228,3 +228,8 @@ def check_continues(header: BatchHeader, *, log_end_offset: int, latest_epoch: i
             f"batch at {header.base_offset} has leader epoch {header.partition_leader_epoch}, "
             f"the log is at {latest_epoch} already",
         )
+
+
+def lacks_records(header: BatchHeader, log_end_offset: int) -> bool:
+    """True if compaction has removed records before this batch, which follows the log, or in it."""
+    return header.base_offset > log_end_offset or header.record_count <= header.last_offset_delta

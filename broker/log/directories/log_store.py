@@ -272,7 +272,19 @@ class LogStore(LogLoading):
         """Write recovery points, high watermarks, log starts and how far logs are compacted, of all
         directories.
         """
+        await self._save_thinned()
         await self._checkpoint()
+
+    async def _save_thinned(self) -> None:
+        """Before the recovery points: recovery finds again what copies above them lack."""
+        for number, log in enumerate(self):
+            if number % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if log.is_thinning_unsaved and log.failure is None:
+                try:
+                    await in_thread(log.save_thinned)
+                except StorageError as error:
+                    self.note_failure(error)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write how far each log is replicated."""

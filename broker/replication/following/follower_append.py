@@ -47,6 +47,7 @@ def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: Partition
     records = fetched.records
     if isinstance(records, memoryview) and len(records):
         hosted.log.append_replicated(records, now_ms=now_ms)
+        hosted.log.note_copied(fetched.high_watermark)
         hosted.metrics.replicated_bytes_in += len(records)
         replicas.record_growth(hosted, len(records))
     # after the append: the high watermark may not pass the own log's end

@@ -11,6 +11,7 @@ import pytest
 from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.batch_checks import BatchRejected
+from broker.log.directories.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
 from broker.metadata.core.topic_images import PartitionImage
@@ -173,6 +174,14 @@ def compacted_past(path: Path, common_end: int) -> PartitionLog:
     return log
 
 
+def opened_store(path: Path) -> LogStore:
+    path.mkdir(exist_ok=True)
+    store = LogStore([str(path)], RealDisk(), now_ms=lambda: NOW_MS)
+    store.open(node_id=1, cluster_id="c")
+    store.load(lambda topic: LogConfig())
+    return store
+
+
 def leader_of_common(path: Path, common_end: int) -> PartitionLog:
     """The leader's log: the same records of epoch 1, and one of a later epoch."""
     log: PartitionLog = open_log(path)
@@ -211,3 +220,40 @@ def test_a_replica_in_sync_that_may_lead_next_is_not_emptied_for_a_new_copy(tmp_
     leader, follower = leader_of_common(tmp_path / "l", 6), follower_of(compacted_past(tmp_path / "f", 6))
     follow(leader, follower, rounds=1)
     assert follower.log.log_end_offset == 6
+
+
+def test_a_new_copy_of_a_compacted_log_knows_that_it_lacks_records(tmp_path: Path) -> None:
+    former, leader = compacted_past(tmp_path / "o", 6), leader_of_common(tmp_path / "l", 6)
+    follower = follower_of(open_log(tmp_path / "f"), isr=(2,))
+    follow(former, follower)
+    assert data_records(follower.log) == data_records(former)
+    # an unclean election: this leader has the removed record, and not the newer one
+    follow(leader, follower)
+    assert data_records(follower.log) == data_records(leader)
+
+
+def test_a_copy_of_a_whole_log_lacks_no_records(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1, 1, 1), follower_of(filled(tmp_path / "f"), isr=(2,))
+    follow(leader, follower)
+    assert follower.log.whole_end_below(2) == 2
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+async def test_a_copy_of_a_compacted_log_knows_after_a_crash_that_it_lacks_records(
+    tmp_path: Path, is_saved: bool
+) -> None:
+    (tmp_path / "o").mkdir()
+    former = await asyncio.to_thread(compacted_past, tmp_path / "o" / "t-0", 6)
+    store = opened_store(tmp_path / "d")
+    log = store.open_or_create("t", 0, topic_id=bytes(16), config=LogConfig())
+    follow(former, follower_of(log))
+    thinned_to = log.thinned_to
+    assert thinned_to == former.log_end_offset
+    if is_saved:
+        await log.flush()
+        await store.checkpoint()
+    store.abandon()
+    log = opened_store(tmp_path / "d").get("t", 0)
+    assert log is not None
+    assert log.thinned_to == thinned_to
+    assert log.whole_end_below(6) == 0

@@ -72,37 +72,35 @@ def quota_message(entity: QuotaEntity, values: QuotaValues) -> ClientQuota:
 def refusal_of_entity(entity: QuotaEntity) -> str | None:
     """The reason why this entity cannot have a quota; None when it can."""
     if not entity:
-        return "Invalid empty client quota entity"
+        return f"the client quota names no entity; accepted are {', '.join(ENTITY_TYPES)}"
     kinds = [kind for kind, _ in entity]
     for kind, name in entity:
         if kind not in ENTITY_TYPES:
-            return f"Unhandled client quota entity type: {kind}"
+            return f"the client quota names the entity type {kind!r}; accepted are {', '.join(ENTITY_TYPES)}"
         if kinds.count(kind) > 1:
-            return f"Duplicate client quota entity type: {kind}"
+            return f"the client quota names the entity type {kind} more than once; accepted is once"
         if name == "":
-            return f"Empty {kind} not supported"
+            return f"the {kind} of the client quota is empty; accepted is a name, or the default"
     if IP not in kinds:
         return None
     if len(kinds) > 1:
-        return "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+        return f"the client quota names {IP} together with {' and '.join(kind for kind in kinds if kind != IP)}; accepted is {IP} alone"
     name = entity[0][1]
-    return None if name is None or _is_address(name) else f"{name} is not a valid IP"
+    return None if name is None or _is_address(name) else f"{IP}={name}; accepted is an IPv4 or IPv6 address"
 
 
 def refusal_of_value(entity: QuotaEntity, key: str, value: float) -> str | None:
     """The reason why the entity cannot have this value; None when it can."""
     keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
     if key not in keys:
-        return f"Invalid configuration key {key}"
-    if not value > 0 or math.isinf(value):
-        return f"Quota {key} must be greater than 0"
+        return f"quota {key!r} of {' and '.join(kind for kind, _ in entity)}; accepted are {', '.join(keys)}"
     most = _WHOLE_NUMBERS_MAX.get(key)
     if most is None:
-        return None
+        return None if value > 0 and not math.isinf(value) else f"{key}={value}; accepted is a number above 0"
     # as doubles, as in Kafka: 2**63 is the double nearest to the greatest LONG
-    if value > float(most):
-        return f"Proposed value for {key} is too large"
-    return None if abs(value - round(value)) < 1e-6 else f"{key} cannot be a fractional value."
+    if 0 < value <= float(most) and abs(value - round(value)) < 1e-6:
+        return None
+    return f"{key}={value}; accepted is a whole number from 1 to {most}"
 
 
 def _is_address(text: str) -> bool:

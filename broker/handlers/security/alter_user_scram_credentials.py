@@ -52,7 +52,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     for entry in (*request.deletions, *request.upsertions):
         refusal = _refusal(entry)
         if named.count((entry.name, int(entry.mechanism))) > 1:
-            message = "A user credential cannot be altered twice in the same request"
+            mechanism = _MECHANISMS.get(int(entry.mechanism), int(entry.mechanism))
+            message = f"the request names {mechanism} of user {entry.name} more than once; accepted is once"
             refusal = (ErrorCode.duplicate_resource, message)
         if refusal is not None:
             outcomes[entry.name] = refusal
@@ -85,14 +86,15 @@ async def _alter(doors: Doors, wanted: list[pb.ScramUserChange]) -> dict[str, _O
 
 def _refusal(entry: Any) -> _Outcome | None:
     if not entry.name:
-        return _UNACCEPTABLE, "Username must not be empty"
+        return _UNACCEPTABLE, "the name of the user is empty; accepted is any other name"
     if int(entry.mechanism) not in _MECHANISMS:
-        return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
+        accepted = " and ".join(f"{number} ({name})" for number, name in _MECHANISMS.items())
+        message = f"mechanism {int(entry.mechanism)} of user {entry.name}; accepted are {accepted}"
+        return ErrorCode.unsupported_sasl_mechanism, message
     iterations = getattr(entry, "iterations", ITERATIONS_MIN)
-    if iterations < ITERATIONS_MIN:
-        return _UNACCEPTABLE, "Too few iterations"
-    if iterations > ITERATIONS_MAX:
-        return _UNACCEPTABLE, "Too many iterations"
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        message = f"iterations={iterations} of user {entry.name}; accepted is {ITERATIONS_MIN} to {ITERATIONS_MAX}"
+        return _UNACCEPTABLE, message
     if not getattr(entry, "salt", b"x") or not getattr(entry, "salted_password", b"x"):
         return _UNACCEPTABLE, "Salt and salted password must not be empty"
     return None

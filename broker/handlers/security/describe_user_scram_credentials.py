@@ -46,10 +46,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         error, message = ErrorCode.none, None
         if named.count(name) > 1:
             error = ErrorCode.duplicate_resource
-            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            message = f"the request names user {name} more than once; accepted is once"
         elif name not in stored:
             error = ErrorCode.resource_not_found
-            message = f"Attempt to describe a user credential that does not exist: {name}"
+            message = f"user {name} has no SCRAM credential"
         infos = () if error is not ErrorCode.none else _infos(build, stored[name])
         results.append(
             build.part(

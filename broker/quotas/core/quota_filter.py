@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from wire.rules.client_quotas import ENTITY_TYPES, IP, QuotaEntity
+
+_KINDS: Final = ", ".join(ENTITY_TYPES)
 
 
 class Match(IntEnum):
@@ -34,24 +36,25 @@ class BadFilter(ValueError):
 
 
 def check_filter(parts: Sequence[FilterPart]) -> None:
-    """Raises UnknownEntityType or BadFilter, with Kafka's messages."""
+    """Raises UnknownEntityType or BadFilter where Kafka refuses the filter."""
     kinds = [part.kind for part in parts]
     for part in parts:
         if not part.kind:
-            raise BadFilter("Unexpected empty filter component entity type")
+            raise BadFilter(f"the filter has a component without an entity type; accepted are {_KINDS}")
         if part.kind not in ENTITY_TYPES:
-            raise UnknownEntityType(f"Custom entity type '{part.kind}' not supported")
+            raise UnknownEntityType(f"the filter names the entity type {part.kind!r}; accepted are {_KINDS}")
         if kinds.count(part.kind) > 1:
-            raise BadFilter(f"Duplicate {part.kind} filter component entity type")
+            raise BadFilter(f"the filter names the entity type {part.kind} more than once; accepted is once")
         if part.match is Match.EXACT and part.name is None:
-            raise BadFilter("Request specified MATCH_TYPE_EXACT, but set the match string to null.")
+            raise BadFilter(f"the filter asks for a certain {part.kind} without a name; accepted is a name")
         if part.match is not Match.EXACT and part.name is not None:
-            kind = "MATCH_TYPE_DEFAULT" if part.match is Match.DEFAULT else "MATCH_TYPE_SPECIFIED"
-            raise BadFilter(f"Request specified {kind}, but also specified a match string.")
+            wanted = "the default" if part.match is Match.DEFAULT else "any"
+            raise BadFilter(
+                f"the filter asks for {wanted} {part.kind} and has the name {part.name!r}; accepted is no name"
+            )
     if IP in kinds and len(kinds) > 1:
-        raise BadFilter(
-            "Invalid entity filter component combination, IP filter component should not be used with user or clientId filter component."
-        )
+        others = " and ".join(kind for kind in kinds if kind != IP)
+        raise BadFilter(f"the filter names {IP} together with {others}; accepted is {IP} alone")
 
 
 def is_chosen(entity: QuotaEntity, parts: Sequence[FilterPart], *, is_strict: bool) -> bool:

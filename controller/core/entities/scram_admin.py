@@ -15,8 +15,6 @@ from controller.core.entity_commands import AlterScramUsers, ScramUsersRead
 from controller.core.state import facts
 from wire.rules.access_digests import USERS
 
-_MISSING = "Attempt to delete a user credential that does not exist"
-
 
 def consider(draft: Draft, command: AlterScramUsers | ScramUsersRead) -> str:
     """Add the facts and outcomes of the command to the draft; returns the reason for the log."""
@@ -33,8 +31,9 @@ def consider(draft: Draft, command: AlterScramUsers | ScramUsersRead) -> str:
         return f"a change of SCRAM users was refused: {refusal}"
     for change in command.changes:
         known = draft.cluster.scram_users.get(change.name, {})
-        if any(mechanism not in known for mechanism in change.remove):
-            draft.quota_reply.append(QuotaOutcome(error=ErrorCode.resource_not_found, message=_MISSING))
+        if missing := [mechanism for mechanism in change.remove if mechanism not in known]:
+            message = f"user {change.name} has no credential of {' and '.join(missing)} to delete"
+            draft.quota_reply.append(QuotaOutcome(error=ErrorCode.resource_not_found, message=message))
             continue
         draft.quota_reply.append(QuotaOutcome())
         left = {mechanism: text for mechanism, text in known.items() if mechanism not in change.remove}

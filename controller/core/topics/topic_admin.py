@@ -224,11 +224,9 @@ def _check_growth(topic: Topic, request: GrowthRequest) -> Refusal | None:
     count = len(topic.assignment)
     problem = ""
     if is_internal_topic(request.name):
-        problem = f"The number of partitions of the internal topic '{request.name}' cannot be changed."
-    elif request.total_count == count:
-        problem = f"Topic already has {count} partitions."
-    elif request.total_count < count:
-        problem = f"Topic currently has {count} partitions, which is higher than the requested {request.total_count}."
+        problem = f"partitions={request.total_count}; the internal topic {request.name} keeps its {count} partitions"
+    elif request.total_count <= count:
+        problem = f"partitions={request.total_count}; accepted is more than the {count} that topic {request.name} has"
     return Refusal(ErrorCode.invalid_partitions, problem) if problem else None
 
 
@@ -241,7 +239,7 @@ def _check_growth_placement(draft: Draft, request: GrowthRequest) -> Refusal | N
     if len(request.assignments) != wanted:
         return Refusal(
             ErrorCode.invalid_replica_assignment,
-            f"Increasing the number of partitions by {wanted} but {len(request.assignments)} assignments provided.",
+            f"{len(request.assignments)} assignments for {wanted} new partitions; accepted is one for each",
         )
     return check_assignment(
         draft.cluster,

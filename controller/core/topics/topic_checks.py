@@ -135,13 +135,10 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
 
 def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
     """Refuse a count below one, or above what one request may ask for."""
-    if count <= 0:
-        return Refusal(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
-    if count > maximum:
-        return Refusal(
-            ErrorCode.policy_violation, f"Number of partitions must be at most {maximum} in one request, not {count}."
-        )
-    return None
+    if 0 < count <= maximum:
+        return None
+    code = ErrorCode.invalid_partitions if count <= 0 else ErrorCode.policy_violation
+    return Refusal(code, f"{count} new partitions; accepted are 1 to {maximum} in one request")
 
 
 def check_stored_size(

@@ -67,7 +67,7 @@ async def test_topics_that_cannot_be_made_or_changed_are_refused_in_kafkas_words
             "Invalid value soon for configuration retention.ms: Not a number of type LONG",
         ),
         ("--create --topic 'bad name'", "Topic name is invalid: 'bad name' contains one or more characters"),
-        ("--alter --topic t --partitions 1", "currently has 2 partition"),
+        ("--alter --topic t --partitions 1", "partitions=1; accepted is more than the 2"),
         ("--describe --topic nowhere", "does not exist as expected"),
         ("--delete --topic nowhere", "does not exist as expected"),
     ):

@@ -27,7 +27,7 @@ REFUSED = {
     "config name": (("topics", "configs", "{topic}", "--set", "no.such=1"), 1, ("no.such",)),
     "config option": (("topics", "create", "none", "--config", "soon"), 2, ("--config 'soon'", "key=value")),
     "set option": (("topics", "configs", "{topic}", "--set", "soon"), 2, ("--set 'soon'", "key=value")),
-    "fewer partitions": (("topics", "add-partitions", "{topic}", "1"), 1, ("currently has 2", "requested 1")),
+    "fewer partitions": (("topics", "add-partitions", "{topic}", "1"), 1, ("partitions=1", "more than the 2")),
     "no such topic": (("topics", "delete", "nowhere", "--yes"), 1, ("nowhere", "UNKNOWN_TOPIC_OR_PART")),
     "no time": (("topics", "offsets", "{topic}", "--at", "soon"), 2, ("--at 'soon'", "earliest, latest")),
     "time before 1970": (

@@ -60,9 +60,9 @@ def test_a_repeated_request_whose_answer_was_lost_succeeds_and_changes_nothing(m
         (topic_request("x" * 250), ErrorCode.invalid_topic_exception, "max allowed length 249"),
         (topic_request("a b"), ErrorCode.invalid_topic_exception, "ASCII alphanumerics"),
         (topic_request("a\n"), ErrorCode.invalid_topic_exception, "ASCII alphanumerics"),
-        (topic_request("t", 0), ErrorCode.invalid_partitions, "larger than 0"),
-        (topic_request("t", -2), ErrorCode.invalid_partitions, "larger than 0"),
-        (topic_request("t", 20_001), ErrorCode.policy_violation, "at most 20000"),
+        (topic_request("t", 0), ErrorCode.invalid_partitions, "0 new partitions; accepted are 1 to"),
+        (topic_request("t", -2), ErrorCode.invalid_partitions, "-2 new partitions; accepted are 1 to"),
+        (topic_request("t", 20_001), ErrorCode.policy_violation, "20001 new partitions; accepted are 1 to 20000"),
         (topic_request("t", 0, 0), ErrorCode.invalid_replication_factor, "larger than 0"),
         (topic_request("t", 1, 0), ErrorCode.invalid_replication_factor, "larger than 0"),
         (topic_request("t", 1, 4), ErrorCode.invalid_replication_factor, "larger than available brokers: 3"),
@@ -160,6 +160,7 @@ def test_growth_is_refused_where_it_is_none(model: SiteModel) -> None:
     create(model, topic_request("__consumer_offsets", 3))
     assert grow(model, "nowhere", 5).error is ErrorCode.unknown_topic_or_partition
     assert grow(model, "t", 3).error is ErrorCode.invalid_partitions
+    assert "partitions=3; accepted is more than the 3 that topic t has" in grow(model, "t", 3).message
     assert grow(model, "t", 2).error is ErrorCode.invalid_partitions
     assert grow(model, "__consumer_offsets", 9).error is ErrorCode.invalid_partitions
     assert grow(model, "t", 5, assignments=((1,),)).error is ErrorCode.invalid_replica_assignment

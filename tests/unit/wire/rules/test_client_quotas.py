@@ -52,15 +52,15 @@ def test_the_order_of_the_parts_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("entity", "words"),
     [
-        ((), "Invalid empty"),
-        ((("team", "x"),), "Unhandled client quota entity type: team"),
-        (((USER, "a"), (USER, "b")), "Duplicate"),
-        (((USER, ""),), "Empty user not supported"),
-        (((USER, "a"), (IP, "10.0.0.1")), "should not be combined"),
-        (((IP, "somewhere"),), "not a valid IP"),
+        ((), "no entity; accepted are user, client-id, ip"),
+        ((("team", "x"),), "entity type 'team'; accepted are user, client-id, ip"),
+        (((USER, "a"), (USER, "b")), "user more than once"),
+        (((USER, ""),), "the user of the client quota is empty; accepted is a name"),
+        (((USER, "a"), (IP, "10.0.0.1")), "ip together with user; accepted is ip alone"),
+        (((IP, "somewhere"),), "ip=somewhere; accepted is an IPv4 or IPv6 address"),
     ],
 )
-def test_entities_that_cannot_be_are_refused_in_kafkas_words(entity: QuotaEntity, words: str) -> None:
+def test_entities_that_cannot_be_are_refused_with_what_is_accepted(entity: QuotaEntity, words: str) -> None:
     assert words in (refusal_of_entity(entity) or "")
 
 
@@ -71,14 +71,19 @@ def test_every_entity_of_the_layout_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("kind", "key", "value", "words"),
     [
-        (USER, "connection_creation_rate", 1.0, "Invalid configuration key"),
-        (IP, "producer_byte_rate", 1.0, "Invalid configuration key"),
-        (USER, "nonsense", 1.0, "Invalid configuration key"),
-        (USER, "producer_byte_rate", 0.0, "greater than 0"),
-        (USER, "producer_byte_rate", float("nan"), "greater than 0"),
-        (USER, "request_percentage", float("inf"), "greater than 0"),
-        (USER, "producer_byte_rate", 1.5, "fractional"),
-        (USER, "producer_byte_rate", 1e30, "too large"),
+        (
+            USER,
+            "connection_creation_rate",
+            1.0,
+            "quota 'connection_creation_rate' of user; accepted are producer_byte_rate,",
+        ),
+        (IP, "producer_byte_rate", 1.0, "quota 'producer_byte_rate' of ip; accepted are connection_creation_rate"),
+        (USER, "nonsense", 1.0, "quota 'nonsense' of user; accepted are"),
+        (USER, "producer_byte_rate", 0.0, "producer_byte_rate=0.0; accepted is a whole number from 1 to"),
+        (USER, "producer_byte_rate", float("nan"), "producer_byte_rate=nan; accepted is a whole number"),
+        (USER, "request_percentage", float("inf"), "request_percentage=inf; accepted is a number above 0"),
+        (USER, "producer_byte_rate", 1.5, "producer_byte_rate=1.5; accepted is a whole number"),
+        (USER, "producer_byte_rate", 1e30, "producer_byte_rate=1e+30; accepted is a whole number"),
     ],
 )
 def test_values_that_cannot_be_are_refused(kind: str, key: str, value: float, words: str) -> None:

@@ -11,9 +11,9 @@ from wire.rules.client_quotas import USER
 @pytest.mark.parametrize(
     ("match", "name", "words"),
     [
-        (Match.EXACT, None, "Request specified MATCH_TYPE_EXACT, but set the match string to null."),
-        (Match.DEFAULT, "u", "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."),
-        (Match.ANY, "u", "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."),
+        (Match.EXACT, None, "asks for a certain user without a name; accepted is a name"),
+        (Match.DEFAULT, "u", "asks for the default user and has the name 'u'; accepted is no name"),
+        (Match.ANY, "u", "asks for any user and has the name 'u'; accepted is no name"),
     ],
 )
 def test_a_name_is_for_exact_matches_alone(match: Match, name: str | None, words: str) -> None:

@@ -35,6 +35,7 @@ def test_credentials_are_set_and_removed_user_by_user() -> None:
         ErrorCode.resource_not_found,
         ErrorCode.none,
     ]
+    assert decision.quotas[1].message == "user bert has no credential of SCRAM-SHA-512 to delete"
     assert decision.facts == (
         facts.ScramUserReplaced(user="anna", credentials={"SCRAM-SHA-256": "new"}),
         facts.ScramUserReplaced(user="carl", credentials={"SCRAM-SHA-512": "d"}),

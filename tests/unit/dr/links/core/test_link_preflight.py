@@ -78,7 +78,7 @@ def test_topics_that_are_there_already_are_well() -> None:
 
 def test_topics_that_the_target_would_refuse_are_named_with_its_words_and_the_rest_is_counted() -> None:
     names = [f"t{number}" for number in range(8)]
-    message = "Number of partitions must be at most 2 in one request, not 4."
+    message = "4 new partitions; accepted are 1 to 2 in one request"
     refused = [answer(name, error=ErrorCode.invalid_partitions, message=message) for name in names]
     found = checked(survey(*map(topic, names)), *refused)["topics"]
     assert [outcome for outcome, _ in found] == [REFUSED] * 6

@@ -211,7 +211,10 @@ class LogState:
     @property
     def max_timestamp_ms(self) -> int:
         """The largest record timestamp, -1 when there is none."""
-        return max(segment.largest_timestamp()[0] for segment in self._segments.all)
+        largest = -1
+        for segment in self._segments.all:
+            largest = max(largest, segment.largest_timestamp()[0])
+        return largest
 
     @property
     def recovery_point(self) -> int:

@@ -8,18 +8,23 @@ a minute and at a clean stop.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import final
 
 from wire.protocol.ids import UNKNOWN
 
 
-class SharedTime(Struct):
+@final
+class SharedTime:
     """The time of the last report about many partitions (Unix ms): one report moves it for all."""
 
-    at_ms: int
+    __slots__ = ("at_ms",)
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
 
 
-class SourceSeen(Struct):
+@final
+class SourceSeen:
     """The source's high watermark (UNKNOWN: no report yet), when the mirror saw it (Unix ms, 0
     never), and the leader epoch of the last record of this log then (UNKNOWN: no record).
 
@@ -27,13 +32,16 @@ class SourceSeen(Struct):
     since then, or the topic left its link. A checkpoint from before that must not be used.
     """
 
-    high_watermark: int = UNKNOWN
-    own_seen_at_ms: int = 0
-    log_epoch: int = UNKNOWN
-    shared: SharedTime | None = None
-    """The time of a session of reports (`broker/replication/report_sessions.py`); it counts while
-    it is set.
-    """
+    __slots__ = ("high_watermark", "log_epoch", "own_seen_at_ms", "shared")
+
+    def __init__(self, high_watermark: int = UNKNOWN, own_seen_at_ms: int = 0, log_epoch: int = UNKNOWN) -> None:
+        self.high_watermark = high_watermark
+        self.own_seen_at_ms = own_seen_at_ms
+        self.log_epoch = log_epoch
+        self.shared: SharedTime | None = None
+        """The time of a session of reports (`broker/replication/report_sessions.py`); it counts
+        while it is set.
+        """
 
     @property
     def seen_at_ms(self) -> int:

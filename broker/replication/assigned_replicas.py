@@ -208,7 +208,7 @@ class AssignedReplicas:
             hosted = self._host(topic, partition, config)
         if hosted.config is not config:
             self._partitions.act(hosted, hosted.apply_config(config))
-        self._role_changes.change(hosted, partition, role)
+        self._role_changes.change(hosted, partition, role, now_ms=self._clock.monotonic_ms())
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
         index = partition.index
@@ -242,7 +242,8 @@ class AssignedReplicas:
         arrives.
         """
         if image.node_id in partition.replicas:
-            self._role_changes.change(hosted, partition, role_of_topic(image, hosted.topic))
+            role = role_of_topic(image, hosted.topic)
+            self._role_changes.change(hosted, partition, role, now_ms=self._clock.monotonic_ms())
             self._role_lines.end_topic()
             self._role_lines.write()
 

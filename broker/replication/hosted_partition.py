@@ -25,10 +25,8 @@ from broker.replication.core.replication_throttle import names_replica
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import Buffer, InvalidBatch, read_header
-from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import ACKS_ALL, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED, UNKNOWN
 from wire.protocol.messages.produce_codec import RecordError
-from wire.rules.links import blocks, truncates_logs
 
 SETTLING_MS: Final = 35_000
 """Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
@@ -172,23 +170,22 @@ class HostedPartition:
         self.log.update_config(config)
         return self.state.require_in_sync(config.insync_replicas_min)
 
-    def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
+    def begin_writing(self, *, lossy_floor: int, now_ms: float) -> None:
         """A writer's leader epoch begins at the log's end. Producers whose unmirrored batches were
-        lost in a promotion may continue with a gap in their sequences.
+        lost in a promotion (`TopicRole.lossy_floor`) may continue with a gap in their sequences.
 
-        A passive leader begins no epoch of its own: those in its log are the source's. On a link
-        with sync=block the standby had every acknowledged record, so a gap means that a batch is
-        still in flight. After any change of leaders other than that promotion, the same is true for
-        producers that this log does not know.
+        A passive leader begins no epoch of its own: those in its log are the source's. Where no
+        acknowledged record was lost, a gap means that a batch is still in flight. After any change
+        of leaders other than that promotion, the same is true for producers that this log does not
+        know.
         """
         # Idempotent: an epoch that the log already has is not assigned again.
         self.log.start_leader_epoch(self.state.leader_epoch)
         # This site takes writes now, so a mirror's reports about a source are outdated.
         self.source.forget()
         is_promotion = False
-        # a failover that truncates removes records that were acknowledged, on a blocking link too
-        if link is not None and link.leader_epoch_floor > 0 and (not blocks(link) or truncates_logs(link)):
-            promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
+        if lossy_floor > 0:
+            promoted_at = self.log.first_offset_since_epoch(lossy_floor)
             if promoted_at is not None:
                 self.log.producers.carry_over(promoted_at)
                 # The log already has records of this epoch, so the promotion came before this

@@ -240,7 +240,7 @@ class LinkObserver:
             known = self._carried[site] = _Carried(view, link, frozenset(_carried(view, link)))
         elif order is not None and known.led is order:
             return known.leaderless
-        known.led, known.leaderless = order, known.partitions - led.keys()
+        known.led, known.leaderless = order, known.partitions.difference(led)
         return known.leaderless
 
     def _promotions_at(self, client: SiteClient, reply: ListFailoversReply) -> tuple[Promotion, ...]:

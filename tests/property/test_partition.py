@@ -67,7 +67,7 @@ class OneReplica(RuleBasedStateMachine):
         late = PartitionImage(
             index=0, leader=leader, leader_epoch=self.leader_epoch - 1, partition_epoch=99, replicas=(1,), isr=(1,)
         )
-        assert self.partition.change(late, now_ms=self.now_ms).change is LeadershipChange.STALE
+        assert self.partition.change(late, now_ms=self.now_ms)[0] is LeadershipChange.STALE
         assert (self.partition.leader, self.partition.isr) == before
 
     @rule(records=st.integers(1, 5))

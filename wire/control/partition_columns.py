@@ -44,17 +44,16 @@ def message_of(rows: Iterable[Row]) -> PartitionColumns:
     """The message that describes these partitions."""
     numbers: dict[str, int] = {}
     topic: list[int] = []
-    fields: list[tuple[int, ...]] = []
+    fields: list[int] = []
     epoch_count: list[int] = []
     epochs: list[int] = []
     starts: list[int] = []
     for name, written, first_offsets, values in rows:
         topic.append(numbers.setdefault(name, len(numbers)))
-        fields.append(values)
+        fields += values
         epoch_count.append(len(written))
         epochs += written
         starts += first_offsets
-    columns = zip(*fields, strict=True) if fields else ((),) * len(FIELDS)
     return PartitionColumns(
         partition_count=len(topic),
         topics=numbers,
@@ -62,7 +61,7 @@ def message_of(rows: Iterable[Row]) -> PartitionColumns:
         epoch_count=_bytes_of(epoch_count),
         epochs=_bytes_of(epochs),
         epoch_starts=_bytes_of(starts),
-        **{name: _bytes_of(column) for name, column in zip(FIELDS, columns, strict=True)},
+        **{name: _bytes_of(fields[number :: len(FIELDS)]) for number, name in enumerate(FIELDS)},
     )
 
 

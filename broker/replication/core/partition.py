@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -51,6 +51,8 @@ from broker.replication.core.wake_ups import Change
 from runtime.invariants import InvariantBroken
 from wire.protocol.ids import UNCHECKED_EPOCH
 
+_LEADERSHIP: Final = Wake(Change.LEADERSHIP)
+
 
 class LeadershipChange(enum.Enum):
     """The effect of a new partition image on leadership."""
@@ -61,26 +63,21 @@ class LeadershipChange(enum.Enum):
     BECAME_FOLLOWER = "became follower"
 
 
-class Decision(NamedTuple):
-    """The effect of an image on this replica."""
-
-    change: LeadershipChange
-    effects: Effects
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Partition(PartitionState):
     """The machine of one replica; see the module for its invariants."""
 
     # --- the controller's decisions
 
-    def change(self, image: PartitionImage, *, now_ms: float, terms: StandbyTerms | None = None) -> Decision:
+    def change(
+        self, image: PartitionImage, *, now_ms: float, terms: StandbyTerms | None = None
+    ) -> tuple[LeadershipChange, Effects]:
         """Follow the controller's decision and the link's terms; STALE (and nothing changed) for an
         older leader epoch.
         """
         # an image of the same epoch may have another ISR, other configs or terms of the link
         if image.leader_epoch < self.leader_epoch:
-            return Decision(LeadershipChange.STALE, NO_EFFECTS)
+            return LeadershipChange.STALE, NO_EFFECTS
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
         effects: Effects = NO_EFFECTS
         if (image.replicas, image.isr) != (self.replicas, self.isr):
@@ -101,7 +98,7 @@ class Partition(PartitionState):
         self.follow_terms(terms if self.is_leader else None, now_ms=now_ms)
         if effects:
             self._note(change, "of", image.leader, "in epoch", image.leader_epoch, "in sync", self.isr)
-        return Decision(change, self._advance(effects))
+        return change, self._advance(effects)
 
     def _begin_leadership(self, image: PartitionImage, now_ms: float) -> tuple[LeadershipChange, Effects]:
         was_leader, former_epoch = self.is_leader, self.leader_epoch
@@ -119,11 +116,11 @@ class Partition(PartitionState):
             if not was_leader:
                 self.led_since_epoch = image.leader_epoch
             self._keep_followers(now_ms)
-            began: Effects = (LeadershipBegan(self.leader_epoch), Wake(Change.LEADERSHIP))
+            began: Effects = (LeadershipBegan(self.leader_epoch), _LEADERSHIP)
             return LeadershipChange.BECAME_LEADER, began
         self.role = ReplicaRole.FOLLOWER
         lost: Effects = (LeadershipLost(former_epoch),) if was_leader else NO_EFFECTS
-        return LeadershipChange.BECAME_FOLLOWER, (*lost, Wake(Change.LEADERSHIP))
+        return LeadershipChange.BECAME_FOLLOWER, (*lost, _LEADERSHIP)
 
     def leave(self) -> Effects:
         """The replica is deleted here, or its disk is lost: it neither leads nor follows."""
@@ -131,7 +128,7 @@ class Partition(PartitionState):
         self.role = ReplicaRole.NONE
         self._forget_leadership()
         self._note("left")
-        return (*lost, Wake(Change.LEADERSHIP))
+        return (*lost, _LEADERSHIP)
 
     def _forget_leadership(self) -> None:
         self.proposed_isr = self.hold = self.flushed_end = None

@@ -122,6 +122,9 @@ class PartitionState:
     def follow_terms(self, terms: StandbyTerms | None, *, now_ms: float) -> None:
         """Wait for the standby by these terms of the link, of which only a leader has some."""
         self.has_acknowledged_alone |= self.is_leader and terms is None
+        if terms is None:
+            self.hold = None
+            return
         self.hold = hold_by_terms(self.hold, terms, now_ms=now_ms, has_acknowledged_alone=self.has_acknowledged_alone)
         self.has_acknowledged_alone &= self.hold is None
 

@@ -28,12 +28,12 @@ class StandbyTerms(NamedTuple):
 
 
 def hold_by_terms(
-    hold: StandbyHold | None, terms: StandbyTerms | None, *, now_ms: float, has_acknowledged_alone: bool = False
+    hold: StandbyHold | None, terms: StandbyTerms, *, now_ms: float, has_acknowledged_alone: bool = False
 ) -> StandbyHold | None:
     """The hold of a leadership under these terms of its link: the same one, a new one, or none.
     `has_acknowledged_alone`: the leadership has acknowledged records without a hold.
     """
-    if terms is None or (hold is None and terms.needs_former):
+    if hold is None and terms.needs_former:
         return None
     # a bound needs another kind of hold; the standby's acknowledged offset is copied to it
     if hold is None or isinstance(hold, LagBoundedHold) is not bool(terms.lag_bound_ms):

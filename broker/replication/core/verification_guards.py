@@ -9,15 +9,19 @@ the guards in it are bounded by the requests under way.
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from typing import final
 
 
-class VerificationGuards(Struct):
+@final
+class VerificationGuards:
     """Guards by producer id."""
 
-    _guards: dict[int, int] = field(default_factory=dict)
-    _holders: dict[int, int] = field(default_factory=dict)
-    _last: int = 0
+    __slots__ = ("_guards", "_holders", "_last")
+
+    def __init__(self) -> None:
+        self._guards: dict[int, int] = {}
+        self._holders: dict[int, int] = {}
+        self._last = 0
 
     def __len__(self) -> int:
         return len(self._guards)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from broker.replication.core.partition import Decision, Partition
+from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
 
 COMMANDS = (
@@ -44,7 +44,8 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
         former = self.high_watermark
         outcome = command(self, *values, **named)
         self.check_invariants()
-        effects = outcome.effects if isinstance(outcome, Decision) else outcome
+        has_change = isinstance(outcome, tuple) and outcome and isinstance(outcome[0], LeadershipChange)
+        effects = outcome[1] if has_change else outcome
         if self.high_watermark > former:
             assert HighWatermarkMoved(former, self.high_watermark) in effects
         return outcome

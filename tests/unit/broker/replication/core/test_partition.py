@@ -19,7 +19,7 @@ def decided(
 
 def led(**fields: object) -> Partition:
     partition = CheckedPartition(node_id=1)
-    assert partition.change(decided(**fields), now_ms=0).change is LeadershipChange.BECAME_LEADER  # type: ignore[arg-type]
+    assert partition.change(decided(**fields), now_ms=0)[0] is LeadershipChange.BECAME_LEADER  # type: ignore[arg-type]
     return partition
 
 
@@ -56,14 +56,14 @@ def test_a_smaller_isr_frees_the_high_watermark() -> None:
 
 def test_an_older_leader_epoch_is_refused() -> None:
     partition = led(epoch=5)
-    assert partition.change(decided(epoch=4, leader=2), now_ms=0).change is LeadershipChange.STALE
+    assert partition.change(decided(epoch=4, leader=2), now_ms=0)[0] is LeadershipChange.STALE
     assert partition.is_leader
 
 
 def test_the_same_leadership_again_changes_nothing() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_fetch(2, 4, now_ms=1)
-    assert partition.change(decided(replicas=(1, 2), isr=(1, 2)), now_ms=2).change is LeadershipChange.UNCHANGED
+    assert partition.change(decided(replicas=(1, 2), isr=(1, 2)), now_ms=2)[0] is LeadershipChange.UNCHANGED
     assert partition.followers[2].log_end_offset == 4
 
 
@@ -109,10 +109,10 @@ def test_a_flush_that_outlives_its_leadership_does_not_keep_the_next_one_back() 
     partition = led()
     partition.await_flush(0, 10)
     partition.record_append(10)
-    assert partition.change(decided(leader=2, epoch=8), now_ms=0).change is LeadershipChange.BECAME_FOLLOWER
+    assert partition.change(decided(leader=2, epoch=8), now_ms=0)[0] is LeadershipChange.BECAME_FOLLOWER
     partition.record_truncation(4)
     partition.record_flush(4, is_done=True)
-    assert partition.change(decided(leader=1, epoch=9), now_ms=0).change is LeadershipChange.BECAME_LEADER
+    assert partition.change(decided(leader=1, epoch=9), now_ms=0)[0] is LeadershipChange.BECAME_LEADER
     partition.record_append(6)
     assert partition.high_watermark == 6
 

@@ -24,7 +24,7 @@ from broker.transactions.marker_groups import TransactionEnd
 from broker.transactions.transaction_markers import TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from wire.batches.transaction_members import TransactionMembers, encode_members
+from wire.batches.transaction_members import SINK_PREFIX, TransactionMembers, encode_members
 from wire.client.client_errors import KafkaClientError, UnsupportedApi
 from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.transaction_end_messages import END_TRANSACTIONS
@@ -161,11 +161,14 @@ def _by_topic(partitions: Collection[TopicPartition]) -> list[dict[str, object]]
 
 
 def _members(transaction: Transaction, image: ClusterImage) -> bytes | None:
-    """The header for a transaction over several partitions that links mirror."""
-    # one partition alone cannot be torn, so its marker needs no header
-    if not image.links or len(transaction.partitions) < 2:
+    """The header for a transaction over several mirrored partitions, or of Spark's sink."""
+    # one partition alone cannot be torn, so its marker needs no header; most transactions end here
+    is_alone = len(transaction.partitions) < 2
+    if not image.links or (is_alone and not transaction.transactional_id.startswith(SINK_PREFIX)):
         return None
     mirrored = frozenset(
         (at.topic, at.partition) for at in transaction.partitions if image.link_of(at.topic) is not None
     )
+    if not mirrored:
+        return None
     return encode_members(TransactionMembers(transaction.transactional_id, transaction.updated_ms, mirrored))

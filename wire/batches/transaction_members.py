@@ -9,7 +9,10 @@ records of control batches. The value is JSON:
 
 with the transactional id, when it was decided (Unix ms of the coordinator), and the partitions of
 mirrored topics. A transaction of one partition has no header, nor one of more than
-`PARTITIONS_MAX`. Written by `broker/transactions`, read by `dr/failover`.
+`PARTITIONS_MAX`, except transactions of Spark's sink: these have the header always, without
+partitions if they are not two to `PARTITIONS_MAX`. After a failover the sink finds by it which
+transactions of a log are its own. Written by `broker/transactions`, read by `dr/failover` and
+`spark_jobs/connector`.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from wire.protocol.json_documents import parse_json
 HEADER: Final = "antipode.transaction"
 PARTITIONS_MAX: Final = 1000
 """Each partition has the whole list: of more the lists would be megabytes."""
+SINK_PREFIX: Final = "antipode-spark."
+"""What the transactional ids of Spark's sink begin with."""
 
 
 class TransactionMembers(NamedTuple):
@@ -35,10 +40,13 @@ class TransactionMembers(NamedTuple):
 
 def encode_members(members: TransactionMembers) -> bytes | None:
     """The header's value; None if the transaction gets no header."""
-    if not 1 < len(members.partitions) <= PARTITIONS_MAX:
-        return None
+    partitions = members.partitions
+    if not 1 < len(partitions) <= PARTITIONS_MAX:
+        if not members.transactional_id.startswith(SINK_PREFIX):
+            return None
+        partitions = frozenset()
     by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(members.partitions):
+    for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
     document = {"id": members.transactional_id, "at": members.decided_at_ms, "in": by_topic}
     return json.dumps(document, separators=(",", ":")).encode()

@@ -14,8 +14,6 @@ import json
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.connector.topic_frames import TopicSource, records_of
-from spark_jobs.logs.survey import log_ends
 from spark_jobs.pipelines import topic_to_files
 from spark_jobs.pipelines.catalogue import submitted
 
@@ -34,16 +32,10 @@ def parser() -> argparse.ArgumentParser:
 def view_of(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Files and topic together."""
     topic, directory = given.topic, given.to
-    done = sorted((directory / topic_to_files.RANGES).glob("*.json"))
-    cold_ends = {int(key): end for key, (_, end) in json.loads(done[-1].read_text()).items()} if done else {}
-    ends = log_ends(given.bootstrap_server, lambda name: name == topic)
-    ranges = topic_to_files.ranges_of(cold_ends, ends)
-    options = {
-        "startingOffsets": json.dumps({topic: {str(key): start for key, (start, _) in ranges.items()}}),
-        "endingOffsets": json.dumps({topic: {str(key): end for key, (_, end) in ranges.items()}}),
-    }
-    source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
-    hot = records_of(spark, source).select(*COLUMNS)
+    done, last = topic_to_files.ranges_kept(directory, topic)
+    with topic_to_files.TopicLogs(given.bootstrap_server, topic) as logs:
+        ranges, _ = logs.planned(last, is_skipping_lost=given.skip_lost)
+    hot = topic_to_files.records_in(spark, given.bootstrap_server, topic, ranges).select(*COLUMNS)
     if not done:
         return hot
     runs = [str(directory / f"run={one.stem}") for one in done]

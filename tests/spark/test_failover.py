@@ -16,7 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from deploy import jar_sets
+from runtime.process import OperationalFailure
 from tests.spark.streams import Streams, newest_file
+from tests.spark.test_pipelines import Jobs
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.pairs.site_comparison import caught_up
@@ -128,6 +130,8 @@ def test_a_query_names_what_it_has_read_and_the_other_site_does_not_have(
     sites.network.cut(sites.network.selected(), is_silent=False)
     at_a.fill(source, 1000, 1050, partitions=1)
     at_a.store(source, tmp_path / "files", tmp_path / "checkpoint")
+    to_files = ("topic-to-files", "--topic", source, "--to", str(tmp_path / "ranges"))
+    Jobs(spark, at_a.bootstrap).run(*to_files)
     sites.broker("a").kill()
     done = sites.command("failover", "a-b", "--to", "b", "--old-site-is-down", "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,3 +149,13 @@ def test_a_query_names_what_it_has_read_and_the_other_site_does_not_have(
     kept = json.loads(newest_file(tmp_path / "checkpoint" / "offsets").read_text().splitlines()[-1])
     assert kept[source] == {"0": 180}
     assert kept[f"{source} (leader epochs)"]["0"] > 0
+    # A run of topic-to-files notices the same records.
+    jobs = Jobs(spark, at_b.bootstrap)
+    with pytest.raises(
+        OperationalFailure, match=f"{source}-0 has another history from offset 100 on: offsets 100 to 149"
+    ):
+        jobs.run(*to_files)
+    assert "offsets 100 to 149 of the files are not in it" in jobs.run(*to_files, "--skip-lost")
+    stored = spark.read.parquet(str(tmp_path / "ranges")).select("value").collect()
+    assert sorted(int(row.value) for row in stored) == values
+    assert jobs.run(*to_files) == f"{source} has nothing new"

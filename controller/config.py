@@ -14,15 +14,11 @@ from controller.core.state.site_values import SiteRules
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import Settings
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
+from wire.rules.producer_ids import PRODUCER_IDS_PER_SITE
 
 Address = Annotated[
     HostPort, BeforeValidator(lambda value: parse_host_port(value) if isinstance(value, str) else value)
 ]
-
-PRODUCER_IDS_PER_SITE = 1 << 40
-"""Producer ids of site n start at n times this number, so that two sites never give out the same
-id.
-"""
 
 
 class ControllerSettings(Settings):

@@ -16,7 +16,7 @@ import grpc
 from kio.schema.errors import ErrorCode
 
 from controller.brokers.images import broker_info
-from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
+from controller.config import ControllerSettings
 from controller.core import commands as ask
 from controller.core.decisions import Decision
 from controller.core.link_claims import LinkClaim
@@ -50,6 +50,7 @@ from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY
 from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.protocol.ids import NO_NODE, TopicPartition
+from wire.rules.producer_ids import PRODUCER_IDS_PER_SITE
 from wire.znodes.cluster_znodes import ControllerRegistration
 
 if TYPE_CHECKING:

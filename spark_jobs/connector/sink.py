@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -28,15 +29,16 @@ from spark_jobs.connector.core.sink_decisions import (
     is_void,
     transactional_id,
 )
-from spark_jobs.connector.core.sink_leftovers import Leftovers, former_of, is_moved
+from spark_jobs.connector.core.sink_leftovers import Leftovers, Sought, is_moved, sought_of
 from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
 from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
-from spark_jobs.connector.transaction_coordinator import Fenced
+from spark_jobs.connector.transaction_coordinator import Fenced, TransactionCoordinator
 from spark_jobs.logs.cluster_client import open_client
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.protocol.ids import PartitionKey
+from wire.rules.producer_ids import site_number_of
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -132,14 +134,26 @@ class StreamSink(DataSourceStreamArrowWriter):
                 return Prepared(query, identity, earlier, is_decided=True)
         message = Prepared(query, identity, earlier, is_decided=False)
         producer, leftovers = SinkProducer(client, self._options, task=_task()), None
-        if earlier is not None and is_from_elsewhere:
-            former = former_of(earlier, batch=batch, task=_task())
-            leftovers = former and Leftovers(former, query=query, batch=batch, task=_task())
+        if self._options.recognises_batches and (earlier is None or is_from_elsewhere):
+            sought = await self._sought(client, identity, earlier, query, batch)
+            leftovers = None if sought is None else Leftovers(sought, query=query, batch=batch, task=_task())
         own = await producer.prepare(rows, transactional_id(query, _task()), leftovers)
         message.ends = producer.ends
         message.transaction = None if own is None else TaskTransaction(_task(), *own)
         message.former = None if leftovers is None else leftovers.transaction
         return message
+
+    async def _sought(
+        self, client: KafkaClient, identity: ProducerIdentity, earlier: Decision | None, query: str, batch: int
+    ) -> Sought | None:
+        """What another site may have of the task's rows."""
+        found = sought_of(earlier, query=query, batch=batch, task=_task(), producer_id=identity.producer_id)
+        if found is None or earlier is not None:
+            return found
+        # without a list the coordinator may know of another site, until it gives the task an id
+        known = await TransactionCoordinator(client).producer_id(transactional_id(query, _task()))
+        is_elsewhere = known >= 0 and site_number_of(known) != found.site_number
+        return replace(found, is_known_elsewhere=is_elsewhere)
 
 
 async def _carry_out_again(decider: SinkDecider, earlier: Decision) -> None:

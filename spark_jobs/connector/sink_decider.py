@@ -55,12 +55,8 @@ class SinkDecider:
         if found is None:
             return None
         first, group_count = found
-        parts = [first]
-        for number in range(1, group_count):
-            more = await self._part(number)
-            assert more is not None, group_name(self._query, number)
-            parts.append(more[0])
-        return joined(parts)
+        others = [await self._part(number) for number in range(1, group_count)]
+        return joined(first, [None if part is None else part[0] for part in others])
 
     async def decide(self, decision: Decision, identity: ProducerIdentity, places: Mapping[PartitionKey, int]) -> None:
         """Make the decision, in one transaction. Fenced when a newer driver has begun."""

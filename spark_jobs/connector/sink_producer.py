@@ -61,11 +61,20 @@ class SinkProducer:
         """
         self._transactional_id = transactional_id
         self._leftovers = leftovers
-        self._identity = await self._coordinator.identity(transactional_id, self._options.transaction_timeout_ms)
         await self._produce(rows)
+        # a task without rows ends what an earlier attempt has begun
+        await self._begin(transactional_id)
         if leftovers is not None:
             leftovers.check_used()
         return self._identity if self._sequences else None
+
+    async def _begin(self, transactional_id: str) -> None:
+        """Take a producer id for the transaction. It comes after the look at the topics, because
+        until then the coordinator knows which producer id the task had at another site.
+        """
+        if self._identity.producer_id < 0:
+            timeout_ms = self._options.transaction_timeout_ms
+            self._identity = await self._coordinator.identity(transactional_id, timeout_ms)
 
     async def _produce(self, rows: Iterable[Rows]) -> int:
         count_of_rows = 0
@@ -97,6 +106,7 @@ class SinkProducer:
             await self._sending.pop(next(iter(self._sending)))
         if place not in self._sequences and self._transactional_id is not None:
             name = self._transactional_id
+            await self._begin(name)
             await self._coordinator.at(name, lambda at: request_partitions(at, name, self._identity, [place]))
         self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, rows, now_ms))
         await asyncio.sleep(0)  # Yield to the loop, so that the request is sent before the next rows are encoded.

@@ -11,10 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from runtime.retries import jittered_backoff
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS
-from wire.client.client_errors import TRANSIENT, BrokerError
+from wire.client.client_errors import TRANSIENT, BrokerError, UnsupportedApi, broker_error
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
+from wire.client.requests.transaction_descriptions import DESCRIBE_TRANSACTIONS, describe_transaction
 from wire.client.requests.transaction_requests import (
     ProducerIdentity,
     request_end,
@@ -22,7 +23,7 @@ from wire.client.requests.transaction_requests import (
     request_group_offsets,
     request_identity,
 )
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import NO_PRODUCER_ID, PartitionKey
 
 FENCED = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
 """A newer producer of the id has begun, or the brokers have aborted the transaction."""
@@ -52,6 +53,25 @@ class TransactionCoordinator:
     async def commit(self, transactional_id: str, identity: ProducerIdentity) -> None:
         """Commit the transaction, or find it committed. Fenced, UnknownTransaction."""
         await self.at(transactional_id, lambda at: request_end(at, transactional_id, identity, is_commit=True))
+
+    async def producer_id(self, transactional_id: str) -> int:
+        """The producer id that the coordinator knows of an id, which may be another site's; -1 if
+        it knows none, or brokers before Apache Kafka 3.0 do not say it. KafkaClientError.
+        """
+
+        async def described(at: Connection) -> int:
+            at.version_for(DESCRIBE_TRANSACTIONS)
+            found = await describe_transaction(at, transactional_id)
+            if found.error_code is ErrorCode.transactional_id_not_found:
+                return NO_PRODUCER_ID
+            if found.error_code is ErrorCode.none:
+                return found.producer_id
+            raise broker_error(found.error_code, message=transactional_id, api_key=DESCRIBE_TRANSACTIONS)
+
+        try:
+            return await self.at(transactional_id, described)
+        except UnsupportedApi:
+            return NO_PRODUCER_ID
 
     async def add_group_offsets(
         self,

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from spark_jobs.connector.core import offsets
 from spark_jobs.connector.core.durations import FORM, duration_ms
+from spark_jobs.connector.core.java_options import JAVA_ONLY
 from spark_jobs.connector.core.offsets import Bound, BoundKind, InvalidOffsets
 from spark_jobs.connector.core.planning import NO_LIMIT
 from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
@@ -104,9 +105,12 @@ class WriteOptions:
     compression: str = "none"
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     query: str = ""
+    recognises_batches: bool = True
 
 
 _MODES: Final = {mode.value: mode for mode in Mode}
+_CODECS: Final = {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}
+_AFTER_FAILOVER: Final = {"recognise": True, "write": False}
 _SHAPING: Final = ("mode", "includeheaders")
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
 _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -137,35 +141,7 @@ _STREAMING: Final = (
     "antipode.progress.group",
 )
 _WRITING: Final = ("topic", "includeHeaders", "kafka.compression.type")
-_STREAM_WRITING: Final = ("antipode.query", "kafka.transaction.timeout.ms")
-JAVA_ONLY: Final = (
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
-    "kafka.group.id",
-    "kafka.max.poll.records",
-    "kafka.max.poll.interval.ms",
-    "kafka.session.timeout.ms",
-    "kafka.heartbeat.interval.ms",
-    "kafka.fetch.min.bytes",
-    "kafka.fetch.max.wait.ms",
-    "kafka.fetch.max.bytes",
-    "kafka.receive.buffer.bytes",
-    "kafka.send.buffer.bytes",
-    "kafka.linger.ms",
-    "kafka.batch.size",
-    "kafka.buffer.memory",
-    "kafka.acks",
-    "kafka.retries",
-    "kafka.enable.idempotence",
-    "kafka.delivery.timeout.ms",
-    "kafka.max.block.ms",
-    "kafka.max.in.flight.requests.per.connection",
-)
-"""Options that tune the Java clients inside the Kafka connector. They are accepted, so that a job
-keeps them, and change nothing here.
-"""
+_STREAM_WRITING: Final = ("antipode.query", "antipode.after.failover", "kafka.transaction.timeout.ms")
 _OF_USE: Final = {
     Use.READ: (*_READING, *_ENDS),
     Use.READ_STREAM: (*_READING, *_STREAMING),
@@ -319,14 +295,14 @@ def _verifies_checksums(given: _Given, mode: Mode) -> bool:
 def parse_write(options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> WriteOptions:
     """The options of a write. InvalidOption."""
     given = _Given(options, use, security_keys)
-    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     return WriteOptions(
         cluster=_cluster(given, security_keys),
         topic=given.text("topic"),
         has_headers=given.flag("includeHeaders", default=False),
-        compression=given.one_of("kafka.compression.type", "none", dict(zip(codecs, codecs, strict=True))),
+        compression=given.one_of("kafka.compression.type", "none", _CODECS),
         transaction_timeout_ms=given.number("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
         query=given.text("antipode.query"),
+        recognises_batches=given.one_of("antipode.after.failover", "recognise", _AFTER_FAILOVER),
     )
 
 

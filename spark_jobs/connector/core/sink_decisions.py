@@ -38,7 +38,8 @@ class Decision:
     """The transactions of a batch, all of which must be committed, even if the query fails in the
     meantime; `is_carried_out` once they are. `others` are the last transactions of tasks that have
     no rows in this batch. `producer_id` is the query's at the site that decided, -1 in decisions of
-    earlier releases.
+    earlier releases. `strays`: groups cross a link one by one, so after a failover some may hold a
+    part of another batch's decision, or none (batch -1).
     """
 
     batch: int
@@ -47,15 +48,25 @@ class Decision:
     producer_id: int = -1
     decided_ms: int = 0
     is_carried_out: bool = False
+    strays: tuple[Decision, ...] = ()
 
     def last_of(self, task: int) -> TaskTransaction | None:
         """The last transaction of a task."""
         return next((one for one in (*self.transactions, *self.others) if one.task == task), None)
 
+    def part_about(self, task: int) -> Decision:
+        """The part that has, or would have, the task's last transaction: the newest one that names
+        it, or else the oldest of all.
+        """
+        parts = sorted((self, *self.strays), key=lambda part: part.batch)
+        return next((part for part in reversed(parts) if part.last_of(task) is not None), parts[0])
+
     def others_than(self, transactions: Iterable[TaskTransaction]) -> tuple[TaskTransaction, ...]:
         """The last transactions of all tasks but those of these transactions."""
-        tasks = {one.task for one in transactions}
-        return tuple(one for one in (*self.transactions, *self.others) if one.task not in tasks)
+        done = {one.task for one in transactions}
+        parts = sorted((self, *self.strays), key=lambda part: part.batch)
+        last = {one.task: one for part in parts for one in (*part.others, *part.transactions)}
+        return tuple(one for task, one in last.items() if task not in done)
 
 
 class Outcome(enum.Enum):
@@ -126,12 +137,20 @@ def newest(texts: Iterable[str | None]) -> tuple[Decision, int] | None:
     return max(found, key=lambda one: (one[0].batch, one[0].decided_ms, one[0].is_carried_out), default=None)
 
 
-def joined(parts: Sequence[Decision]) -> Decision:
-    """The decision whose parts these are."""
+def joined(first: Decision, others: Sequence[Decision | None]) -> Decision:
+    """The decision whose first part this is, from the parts of the other groups; None: a group has
+    none.
+    """
+    made = (first.batch, first.producer_id, first.decided_ms)
+    own, strays = [first], list[Decision]()
+    for part in (part or Decision(batch=-1) for part in others):
+        is_own = (part.batch, part.producer_id, part.decided_ms) == made
+        (own if is_own else strays).append(part)
     return replace(
-        parts[0],
-        transactions=tuple(one for part in parts for one in part.transactions),
-        others=tuple(one for part in parts for one in part.others),
+        first,
+        transactions=tuple(one for part in own for one in part.transactions),
+        others=tuple(one for part in own for one in part.others),
+        strays=tuple(strays),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import (
     BatchNotWhole,
     Decision,
@@ -15,11 +18,16 @@ from spark_jobs.connector.core.sink_decisions import (
     TaskTransaction,
     check_time,
     encoded,
+    group_name,
     is_decided,
     is_void,
     joined,
     newest,
 )
+from spark_jobs.connector.sink_decider import SinkDecider
+from spark_jobs.logs.core.cluster_options import ClusterOptions
+from wire.client.requests.group_requests import CommittedOffset
+from wire.protocol.ids import PartitionKey
 
 METADATA_BYTES_MAX = 4096
 """Kafka's offset.metadata.max.bytes by default."""
@@ -39,7 +47,38 @@ def test_a_decision_about_many_tasks_fits_into_metadata_and_comes_back() -> None
     assert max(map(len, texts)) <= METADATA_BYTES_MAX
     parts = [newest([text]) for text in texts]
     assert [part[1] for part in parts if part is not None] == [4] * 4
-    assert joined([part[0] for part in parts if part is not None]) == decision
+    first, *others = (part[0] for part in parts if part is not None)
+    assert joined(first, others) == decision
+
+
+def test_parts_of_other_batches_stay_apart() -> None:
+    """Groups cross a link one by one, and a failover may come in between."""
+    first = Decision(batch=4, transactions=(TaskTransaction(0, 7, 4),), producer_id=7, decided_ms=40)
+    older = Decision(batch=3, transactions=(TaskTransaction(1, 8, 3),), producer_id=7, decided_ms=30)
+    found = joined(first, [older, replace(first, transactions=(TaskTransaction(2, 9, 4),)), None])
+    assert found.transactions == (TaskTransaction(0, 7, 4), TaskTransaction(2, 9, 4))
+    assert found.strays == (older, Decision(batch=-1))
+    assert [found.part_about(task).batch for task in (0, 1, 2, 3)] == [4, 3, 4, -1]
+    assert found.others_than([TaskTransaction(0, 7, 5)]) == (TaskTransaction(1, 8, 3), TaskTransaction(2, 9, 4))
+    assert joined(older, [first]).part_about(0) == first
+
+
+def test_a_group_that_holds_no_part_of_the_decision_is_no_error() -> None:
+    """As for a query with more than a hundred tasks after a failover."""
+    decision = Decision(batch=4, transactions=tuple(TaskTransaction(task, task, 0) for task in range(150)))
+    texts = {group_name("q", number): text for number, text in enumerate(encoded(decision))}
+    del texts[group_name("q", 1)]
+
+    class Client:
+        async def committed(self, group: str) -> dict[PartitionKey, CommittedOffset]:
+            return {("t", 0): CommittedOffset(0, metadata=texts[group])} if group in texts else {}
+
+    options = WriteOptions(cluster=ClusterOptions(bootstrap="none:1"))
+    client: Any = Client()
+    found = asyncio.run(SinkDecider(client, options, "q").decided())
+    assert found is not None
+    assert len(found.transactions) == 100
+    assert found.strays == (Decision(batch=-1),)
 
 
 def test_a_decision_of_an_earlier_release_is_read() -> None:

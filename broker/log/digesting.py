@@ -33,6 +33,10 @@ from wire.batches.leaf_digests import (
 )
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
+PART_OFFSETS: Final = 256
+"""At the end of a range, so many offsets at most are read again by the next request for a longer
+range. Sites are compared every few seconds, and a leaf may have 4,096 batches.
+"""
 HEADERS_PIECE_BYTES: Final = 32 * 1024 * 1024
 """A range of headers is bounded by its offsets, and only the headers are read from its part of the
 log; each piece costs the broker a turn in a thread.
@@ -120,11 +124,24 @@ async def digests_between(log: PartitionLog, first_offset: int, end_offset: int,
         begin = leaves.whole_first - digests.first_leaf
         joined += digests.leaves()[begin * DIGEST_BYTES : (leaves.whole_end - digests.first_leaf) * DIGEST_BYTES]
     if leaves.has_part_last:
-        joined += part_digest(await headers_between(log, leaves.whole_end * LEAF_OFFSETS, end_offset))
+        joined += await _last_part(log, leaves.whole_end, end_offset)
     # data from several reads must belong to one log
     if generation != digests.generation or log.log_start_offset > first_offset:
         return None
     return node_digests(bytes(joined), leaves.first, span=span)
+
+
+async def _last_part(log: PartitionLog, leaf: int, end_offset: int) -> bytes:
+    """The digest of the leaf's part below `end_offset`."""
+    digests = log.digests
+    generation = digests.generation
+    run = digests.part(leaf, end_offset)
+    kept_end = end_offset - end_offset % PART_OFFSETS
+    if run.end_offset < kept_end:
+        run.add(await headers_between(log, run.end_offset, kept_end), kept_end)
+        digests.keep_part(run, generation)
+    run.add(await headers_between(log, run.end_offset, end_offset), end_offset)
+    return run.digest()
 
 
 async def headers_between(log: PartitionLog, first_offset: int, end_offset: int) -> bytes:

@@ -25,7 +25,7 @@ from crc32c import crc32c
 from broker.log.directories.folder import Folder
 from broker.log.errors import storage_errors
 from runtime.disk import Disk, read_file, write_all, write_over
-from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, first_whole_leaf, sealed_leaf
+from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, PartRun, first_whole_leaf, sealed_leaf
 
 RANGE_DIGESTS: Final = "range-digests"
 
@@ -86,6 +86,7 @@ class RangeDigests:
         self._first = 0
         self._leaves = bytearray()
         self._open = LeafRun(0)
+        self._part: PartRun | None = None
         self._file_range: tuple[int, int] | None = None
         # after a crash the log may end below what the file describes
         if not (is_new or is_clean):
@@ -111,7 +112,17 @@ class RangeDigests:
         """A run that continues at the end of the former run."""
         return self._open.resumed()
 
+    def part(self, leaf: int, end_offset: int) -> PartRun:
+        """A run over the first part of a leaf: the kept one if it ends at this offset or before."""
+        kept = self._part
+        return kept.resumed() if kept and kept.leaf == leaf and kept.end_offset <= end_offset else PartRun(leaf)
+
     # -- changes -----------------------------------------------------------------------------------
+
+    def keep_part(self, run: PartRun, generation: int) -> None:
+        """Keep the part of a leaf for the next request, if the log has not changed since."""
+        if generation == self.generation:
+            self._part = run.resumed()
 
     def begin_at(self, log_start_offset: int) -> None:
         """Drop the leaves whose records the log has partly removed."""
@@ -157,6 +168,7 @@ class RangeDigests:
         """
         self.generation += 1
         self.failure = ""
+        self._part = None
         kept = sealed_leaf(offset)
         del self._leaves[max(kept - self._first, 0) * DIGEST_BYTES :]
         if self._open.next_offset > offset or self._open.index > kept:

@@ -91,6 +91,33 @@ def part_digest(headers: bytes) -> bytes:
     return blake2b(headers, digest_size=DIGEST_BYTES).digest()
 
 
+class PartRun:
+    """The digest of the first part of a leaf, from the headers of its batches in log order.
+    `end_offset` is the offset below which they are added.
+    """
+
+    def __init__(self, leaf: int) -> None:
+        self.leaf = leaf
+        self.end_offset = leaf * LEAF_OFFSETS
+        self._hash = blake2b(digest_size=DIGEST_BYTES)
+
+    def resumed(self) -> PartRun:
+        """A run that continues here; this one stays unchanged."""
+        run = PartRun(self.leaf)
+        run.end_offset = self.end_offset
+        run._hash = self._hash.copy()
+        return run
+
+    def add(self, headers: bytes, end_offset: int) -> None:
+        """Add the headers, joined, of the batches that begin from `end_offset` up to here."""
+        self._hash.update(headers)
+        self.end_offset = end_offset
+
+    def digest(self) -> bytes:
+        """The same as `part_digest` of all headers."""
+        return self._hash.digest()
+
+
 class RangeRun:
     """The digest of a range of offsets, from the headers of its batches in log order: the same as a
     broker's for the whole range.

@@ -15,7 +15,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.range_digests import RANGE_DIGESTS
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, abandon_opened_logs, config, open_log
-from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS
+from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, part_digest
 from wire.batches.record_batch import HEADER_SIZE
 
 RECORDS = 500
@@ -240,6 +240,51 @@ async def test_a_range_is_the_same_in_logs_that_start_and_end_elsewhere(tmp_path
         begun = len([number for number in range(60) if first <= number * RECORDS < end])
         assert len(headers) == begun * HEADER_SIZE
         assert headers == await headers_between(shorter, first, end)
+
+
+async def digest_of_part(log: PartitionLog, end_offset: int) -> tuple[bytes | None, bytes]:
+    """The digest of the first part of leaf 0, and that of its headers read anew."""
+    return await digests_between(log, 0, end_offset, span=1), part_digest(await headers_between(log, 0, end_offset))
+
+
+@pytest.mark.parametrize("before", [0, 3_000, 3_900])
+async def test_a_part_of_a_leaf_has_the_digest_of_its_headers_whatever_was_asked_before(
+    tmp_path: Path, before: int
+) -> None:
+    log = open_log(tmp_path / "log")
+    write(log, 8)
+    for end in (3_900, 4_000, 300, 256, 255, 1):
+        await digests_between(log, 0, before, span=1)
+        found, expected = await digest_of_part(log, end)
+        assert found == expected, end
+
+
+async def test_a_truncation_gives_up_the_part_that_is_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    write(log, 8)
+    before, _ = await digest_of_part(log, 4_000)
+    log.truncate_to(2_000)
+    write(log, 4, value=b"another history")
+    found, expected = await digest_of_part(log, 4_000)
+    assert found == expected != before
+
+
+async def test_a_longer_range_reads_only_the_end_of_its_last_leaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "log")
+    write(log, 8)
+    read: list[tuple[int, int]] = []
+
+    async def noting(log: PartitionLog, first_offset: int, end_offset: int) -> bytes:
+        read.append((first_offset, end_offset))
+        return await headers_between(log, first_offset, end_offset)
+
+    monkeypatch.setattr(digesting, "headers_between", noting)
+    await digests_between(log, 0, 3_900, span=0)
+    read.clear()
+    await digests_between(log, 0, 4_000, span=0)
+    assert sum(end - first for first, end in read) <= digesting.PART_OFFSETS + 100
 
 
 async def test_a_range_whose_leaves_are_not_worked_out_has_no_digest_yet(tmp_path: Path) -> None:

@@ -71,18 +71,23 @@ def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatc
     return chain.from_iterable(iterated(_read(where, split)))
 
 
-def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
+def read_splits(
+    bootstrap: str, splits: Sequence[Split], *, answer_bytes: int = 0
+) -> Iterator[tuple[Split, StoredBatch]]:
     """The batches of several splits of one site, split by split, over one client; also batches at
-    offsets that the log has had before. Raises KafkaClientError when the site does not answer.
+    offsets that the log has had before. Raises KafkaClientError when the site does not answer. An
+    answer to a fetch has `answer_bytes`, or one batch if that is larger; 0 takes the default.
     """
+    size_bytes = answer_bytes or FETCH_BYTES_MAX
 
     async def read() -> AsyncGenerator[list[tuple[Split, StoredBatch]]]:
         async with client(bootstrap) as reader:
-            firsts = FirstAnswers(reader, splits, replica_id=DEBUGGING_CONSUMER, answer_bytes=FETCH_BYTES_MAX)
+            firsts = FirstAnswers(reader, splits, replica_id=DEBUGGING_CONSUMER, answer_bytes=size_bytes)
             async with firsts:
                 for number, split in enumerate(splits):
                     first = await firsts.take(number)
-                    async for batches in _answers(reader, DEBUGGING_CONSUMER, split, first, keeps_repeated=True):
+                    reading = SplitReading(split, fetch_bytes=size_bytes, keeps_repeated=True)
+                    async for batches in _answers(reader, DEBUGGING_CONSUMER, split, first, reading):
                         yield [(split, batch) for batch in batches]
 
     return chain.from_iterable(iterated(read()))
@@ -91,17 +96,17 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
 async def _read(where: str | ClusterOptions, split: Split) -> AsyncGenerator[list[StoredBatch]]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        async for batches in _answers(reader, replica_id, split, None, keeps_repeated=False):
+        reading = SplitReading(split, fetch_bytes=FETCH_BYTES_MAX, keeps_repeated=False)
+        async for batches in _answers(reader, replica_id, split, None, reading):
             yield batches
 
 
 async def _answers(
-    reader: KafkaClient, replica_id: int, split: Split, first: FirstAnswer | None, *, keeps_repeated: bool
+    reader: KafkaClient, replica_id: int, split: Split, first: FirstAnswer | None, reading: SplitReading
 ) -> AsyncGenerator[list[StoredBatch]]:
     """The batches of each answer to a fetch; the first answer may be here already. The next fetch
     is under way while the caller uses an answer.
     """
-    reading = SplitReading(split, fetch_bytes=FETCH_BYTES_MAX, keeps_repeated=keeps_repeated)
     async with RequestAhead[tuple[memoryview, int]]() as ahead:
         if (fetch := reading.next_fetch()) is None:
             return

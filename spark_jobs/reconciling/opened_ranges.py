@@ -20,6 +20,10 @@ from spark_jobs.reconciling.request import Request
 from wire.protocol.ids import PartitionKey
 
 FINDINGS_MAX = 10_000
+ANSWER_BYTES = 128 * 1024
+"""A range is often one batch, and a fetch cannot be ended by an offset: what lies behind the range
+in an answer crosses the line in vain.
+"""
 
 
 class DifferingRange(NamedTuple):
@@ -46,7 +50,7 @@ def open_ranges(request: Request, ranges: Iterable[DifferingRange]) -> OpenedRan
     """
     chosen, left = _chosen(ranges, request.process_offsets_max)
     plan = [_extent(one) for one in chosen]
-    rows = ProcessRows(request, plan)
+    rows = ProcessRows(request, plan, answer_bytes=ANSWER_BYTES)
     judgement = Judgement(source_site=request.source_site, target_site=request.target_site)
     judgement.judge_defects(_inside(chosen, rows.defects(FINDINGS_MAX)))
     judgement.judge_opened(plan, _inside(chosen, rows.differing_records(plan, FINDINGS_MAX)))

@@ -25,10 +25,12 @@ Found = TypeVar("Found")
 
 
 class ProcessRows:
-    """One wave in memory: a row for each batch, and the identifying fields of records."""
+    """One wave in memory: a row for each batch, and the identifying fields of records. An answer to
+    a fetch has `answer_bytes`; 0 takes the default.
+    """
 
-    def __init__(self, request: Request, wave: Sequence[Extent]) -> None:
-        self._request, self._wave = request, wave
+    def __init__(self, request: Request, wave: Sequence[Extent], *, answer_bytes: int = 0) -> None:
+        self._request, self._wave, self._answer_bytes = request, wave, answer_bytes
 
     @cached_property
     def _batches(self) -> list[BatchRow]:
@@ -70,7 +72,8 @@ class ProcessRows:
 
         def of_site(site: str) -> list[Found]:
             mine = [one for one in pieces if one.site == site]
-            return [row for split, batch in read_splits(request.bootstraps[site], mine) for row in rows(split, batch)]
+            stored = read_splits(request.bootstraps[site], mine, answer_bytes=self._answer_bytes)
+            return [row for split, batch in stored for row in rows(split, batch)]
 
         with ThreadPoolExecutor(len(request.bootstraps)) as threads:
             try:

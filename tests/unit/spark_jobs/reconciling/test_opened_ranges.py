@@ -24,7 +24,9 @@ def opened(
 ) -> OpenedRanges:
     """The result for ranges of partition 0, of batches with whether their checksum fits."""
 
-    def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
+    def read_splits(
+        bootstrap: str, splits: Sequence[Split], *, answer_bytes: int
+    ) -> Iterator[tuple[Split, StoredBatch]]:
         for split in splits:
             for data, is_crc_valid in logs[bootstrap]:
                 header = read_header(data)

@@ -49,7 +49,9 @@ def test_records_in_other_batches_are_the_same_only_with_their_producer_transact
 ) -> None:
     logs = {"a:1": [SENT], "b:1": stored}
 
-    def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
+    def read_splits(
+        bootstrap: str, splits: Sequence[Split], *, answer_bytes: int
+    ) -> Iterator[tuple[Split, StoredBatch]]:
         (split,) = splits
         for data in logs[bootstrap]:
             header = read_header(data)

@@ -29,6 +29,10 @@ link.
 """
 
 
+class OtherEpoch(Exception):
+    """This agent knows another epoch of the link than the asker: one of them lags."""
+
+
 class SharedAccessStore:
     """The stored rules of one site's links."""
 
@@ -38,11 +42,17 @@ class SharedAccessStore:
         self._zookeeper = zookeeper
         self._channels = channels
 
-    async def newest(self, link: str) -> GetSharedAccessReply:
+    async def newest(self, link: str, *, epoch: int) -> GetSharedAccessReply:
         """The rules of the latest epoch of both sites, and the version of what is stored here.
-        Raises LinkUnknown, SiteUnreachable.
+        Raises LinkUnknown, SiteUnreachable; OtherEpoch if the link is not at `epoch` here (0: any).
         """
         record, _version = await self._store.get(link)
+        # ZooKeeper's servers may lag. A server that has the epoch also has all rules that were
+        # stored before it, because each of them was stored with a check of the link's record.
+        if epoch and record.epoch != epoch:
+            raise OtherEpoch(
+                f"link {link!r} is at epoch {record.epoch} at this agent of site {self._site}, not {epoch}"
+            )
         own = await self._stored(link)
         if record.active_site == self._site or own.shared.epoch >= record.epoch:
             return own
@@ -76,7 +86,9 @@ class SharedAccessStore:
     async def _at_the_active_site(self, record: LinkRecord) -> SharedAccess:
         agents = list(record.sites[record.active_site].agents)
         try:
-            return await SiteClient(record.active_site, agents, self._channels).shared_access(record.name)
+            return await SiteClient(record.active_site, agents, self._channels).shared_access(
+                record.name, epoch=record.epoch
+            )
         except SiteRefused as refusal:
             if refusal.code in _WITHOUT_ANY:
                 return SharedAccess()

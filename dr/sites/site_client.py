@@ -63,9 +63,7 @@ class _NoAnswer(Exception):
 
 
 class LinkChanges(Struct, frozen=True, kw_only=True):
-    """The changes to a running link; None keeps a value. `sync_timeout_ms` 0 keeps the known
-    one.
-    """
+    """The changes to a running link; None keeps a value, and `sync_timeout_ms` 0 the known one."""
 
     sync: SyncPolicy | None = None
     sync_timeout_ms: int = 0
@@ -307,9 +305,10 @@ class SiteClient:
         request = site.RecordRehearsalRequest(link=link, rehearsal=rehearsal)
         await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
 
-    async def shared_access(self, link: str) -> site.SharedAccess:
-        """The access rules that both sites of the link have had, as this site has them stored."""
-        reply: site.GetSharedAccessReply = await self._call("GetSharedAccess", site.GetSharedAccessRequest(link=link))
+    async def shared_access(self, link: str, *, epoch: int) -> site.SharedAccess:
+        """The access rules that both sites have had, by an agent that knows the link at `epoch`."""
+        request = site.GetSharedAccessRequest(link=link, epoch=epoch)
+        reply: site.GetSharedAccessReply = await self._call("GetSharedAccess", request)
         return reply.shared
 
     async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:

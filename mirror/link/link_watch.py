@@ -114,14 +114,14 @@ class LinkReader:
             raise AgentsUnreachable("the target site's view names no broker")
         return tuple(addresses)
 
-    async def shared_access(self) -> site_pb2.GetSharedAccessReply | None:
-        """The access rules that both sites of the link have had; None if the agents run a release
-        that stores none. AgentsUnreachable.
+    async def shared_access(self, *, epoch: int) -> site_pb2.GetSharedAccessReply | None:
+        """The access rules that both sites of the link have had, from an agent that knows the link
+        at `epoch`; None if the agents run a release that stores none. AgentsUnreachable.
         """
         try:
             reply: site_pb2.GetSharedAccessReply = await self._ask(
                 "GetSharedAccess",
-                site_pb2.GetSharedAccessRequest(link=self._link),
+                site_pb2.GetSharedAccessRequest(link=self._link, epoch=epoch),
                 timeout_s=SHARED_ACCESS_TIMEOUT_S,
             )
         except NotOffered:

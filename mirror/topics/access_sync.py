@@ -123,7 +123,7 @@ class AccessSync:
             return
         problems: dict[str, str] = {}
         began_ms = self._clock.monotonic_ms()
-        await self._shared.read()
+        await self._shared.read(epoch=link.epoch)
         for part in self._parts:
             # A part whose round has failed may be at the target in part: it counts as not carried.
             digest: str | None = ""

@@ -23,8 +23,10 @@ class TooManyRules(Exception):
 class SharedAccessPort(Protocol):
     """The standby's agents. Both methods raise AgentsUnreachable."""
 
-    async def shared_access(self) -> GetSharedAccessReply | None:
-        """The rules of the latest epoch; None if the agents' release does not store such rules."""
+    async def shared_access(self, *, epoch: int) -> GetSharedAccessReply | None:
+        """The rules of the latest epoch, from an agent that knows the link at `epoch`; None if the
+        agents' release does not store such rules.
+        """
         ...
 
     async def record_shared_access(self, shared: SharedAccess, *, version: int) -> int:
@@ -43,11 +45,13 @@ class SharedAccessKeys:
         self._is_offered = True
         self._unread = "they have not been read yet"
 
-    async def read(self) -> None:
-        """Read what is stored; without an answer no keys are known, and `keep` fails."""
+    async def read(self, *, epoch: int) -> None:
+        """Read what is stored for the link at `epoch`; without an answer no keys are known, and
+        `keep` fails.
+        """
         self._keys = {}
         try:
-            reply = await self._port.shared_access()
+            reply = await self._port.shared_access(epoch=epoch)
         except AgentsUnreachable as error:
             self._unread = str(error)
             return

@@ -607,10 +607,12 @@ class SharedAccess(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., by_part: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class GetSharedAccessRequest(_message.Message):
-    __slots__ = ("link",)
+    __slots__ = ("link", "epoch")
     LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     link: str
-    def __init__(self, link: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GetSharedAccessReply(_message.Message):
     __slots__ = ("shared", "version")

@@ -6,6 +6,7 @@ import grpc
 
 from dr.agent.answers.answering import Answers, Context, Refusal, answers
 from dr.agent.links_store import LinkConflict
+from dr.agent.shared_access import OtherEpoch
 from dr.sites.site_client import SiteRefused, SiteUnreachable
 from wire.control import site_pb2 as site
 
@@ -17,10 +18,12 @@ class AccessRuleAnswers(Answers):
     async def GetSharedAccess(  # noqa: N802
         self, request: site.GetSharedAccessRequest, _: Context
     ) -> site.GetSharedAccessReply:
-        """The rules of the latest epoch that this site or the active one has stored."""
+        """The rules of the latest epoch that this site or the active one has stored. Another agent
+        may answer, or this one later, when this one knows another epoch than the asker.
+        """
         try:
-            return await self._parts.shared_access.newest(request.link)
-        except (SiteUnreachable, SiteRefused) as error:
+            return await self._parts.shared_access.newest(request.link, epoch=request.epoch)
+        except (SiteUnreachable, SiteRefused, OtherEpoch) as error:
             raise Refusal(grpc.StatusCode.UNAVAILABLE, str(error)) from error
 
     @answers

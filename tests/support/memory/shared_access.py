@@ -14,11 +14,13 @@ class MemorySharedAccess:
         self.shared = SharedAccess()
         self.version = UNKNOWN
         self.problem = ""
+        self.asked_epochs: list[int] = []
         self._is_offered = is_offered
 
-    async def shared_access(self) -> GetSharedAccessReply | None:
+    async def shared_access(self, *, epoch: int) -> GetSharedAccessReply | None:
         """What is stored."""
         self._check()
+        self.asked_epochs.append(epoch)
         return GetSharedAccessReply(shared=self.shared, version=self.version) if self._is_offered else None
 
     async def record_shared_access(self, shared: SharedAccess, *, version: int) -> int:

@@ -113,6 +113,7 @@ class Exchange:
         "_dispatcher",
         "_is_answered",
         "_local_ms",
+        "_may_be_sent",
         "_metrics",
         "_place",
         "_queued_ms",
@@ -143,6 +144,7 @@ class Exchange:
         self._local_ms: float | None = None
         self._throttle_time_ms = -1
         self._place: Place | None = None
+        self._may_be_sent: Callable[[], bool] | None = None
         self.busy: BusyTime | None = None
         self.frame_bytes = frame_bytes
         self.connection = connection
@@ -315,6 +317,16 @@ class Exchange:
             metrics.record(self._answered_ms - self._started_ms)
         # the reserved position, if any, keeps the response behind those of earlier requests
         (self._place or self.connection).answer(parts, throttle_time_ms=throttle_time_ms, on_sent=self)
+
+    def check_before_send(self, may_be_sent: Callable[[], bool]) -> None:
+        """Ask the function each time before bytes of the response are sent. The response may wait
+        behind those of earlier requests, or for a client that does not read.
+        """
+        self._may_be_sent = may_be_sent
+
+    def may_be_sent(self) -> bool:
+        """False if the response must not leave any more."""
+        return self._may_be_sent is None or self._may_be_sent()
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
         """The response was sent between these times, or was given up."""

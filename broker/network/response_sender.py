@@ -69,6 +69,10 @@ class ResponseSender:
     def _send(self) -> None:
         # set first: a failed send closes the connection, and nothing is held then
         self._held_answers_bytes = 0
+        for answer in self._unsent:
+            if not answer.may_be_sent():
+                self.close("a response waited until it must not be sent any more")
+                return
         try:
             is_all_sent = self._send_some()
         except BlockingIOError:

@@ -27,7 +27,13 @@ _HEAD: Final = struct.Struct(">ih")
 
 
 class Sent(Protocol):
-    """A listener that is called when a response has been sent (`broker/dispatch.py`)."""
+    """The request of a response: it decides at the last moment whether the response may be sent,
+    and learns when it was sent (`broker/network/exchange.py`).
+    """
+
+    def may_be_sent(self) -> bool:
+        """False if the response must not leave any more: then the connection closes instead."""
+        ...
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
         """The kernel accepted the response between these times, or the connection has closed; a

@@ -83,11 +83,17 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         _answer(exchange, request, PartitionsReply(error=refusal.code), names, denied)
         return
 
+    group_id = request.group_id
+
     def finish(done: asyncio.Future[Reply]) -> None:
         reply = _reply_of(done)
-        if reply.error is ErrorCode.none and not doors.groups.may_acknowledge(request.group_id):
-            # the lease has ended since the commit was written: the client commits again
-            reply = PartitionsReply(error=ErrorCode.coordinator_load_in_progress)
+        if reply.error is ErrorCode.none:
+            if not doors.groups.may_acknowledge(group_id):
+                # the lease has ended since the commit was written: the client commits again
+                reply = PartitionsReply(error=ErrorCode.coordinator_load_in_progress)
+            else:
+                # it may end while the response waits for those of earlier requests
+                exchange.check_before_send(lambda: doors.groups.may_acknowledge(group_id))
         _answer(exchange, request, reply, names, denied)
 
     exchange.defer_until(replied, finish)

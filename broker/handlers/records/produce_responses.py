@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -59,6 +60,10 @@ class ProduceExchange(Protocol):
         """As in `Exchange`."""
         ...
 
+    def check_before_send(self, may_be_sent: Callable[[], bool]) -> None:
+        """As in `Exchange`."""
+        ...
+
     def reply_body(self, parts: Sequence[Part], *, body_size: int) -> None:
         """As in `Exchange`."""
         ...
@@ -71,9 +76,11 @@ def answer(
     broker has checked its own permit.
     """
     version = exchange.header.api_version
-    # checked just before the response is sent: a permit may end while followers are awaited
     if doors.cluster.permits.is_in_use and not is_forwarded:
+        # a permit may end while followers are awaited
         topics = _permitted(doors, topics)
+        # and again while the response waits for those of earlier requests, or the process is paused
+        exchange.check_before_send(partial(_may_acknowledge, doors, topics))
     hints: set[int] = set()
     for topic in topics:
         for partition in topic.partitions:
@@ -88,6 +95,20 @@ def answer(
     exchange.reply_body([body], body_size=len(body))
 
 
+def _may_acknowledge(doors: ResponseDoors, topics: list[TopicProduced]) -> bool:
+    """True if every record that the results acknowledge may be acknowledged now."""
+    image, permits, now_ms = doors.cluster.image, doors.cluster.permits, doors.clock.monotonic_ms()
+    return all(
+        permits.may_acknowledge(image, _name_of(doors, topic), now_ms=now_ms)
+        for topic in topics
+        if any(one.error_code == ErrorCode.none for one in topic.partitions)
+    )
+
+
+def _name_of(doors: ResponseDoors, topic: TopicProduced) -> str:
+    return topic.name or doors.cluster.image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+
+
 def _permitted(doors: ResponseDoors, topics: list[TopicProduced]) -> list[TopicProduced]:
     """The results, with an error for records that must not be acknowledged because the lease of
     their link has ended since the append. The client sends it again, to the site that is active
@@ -96,8 +117,7 @@ def _permitted(doors: ResponseDoors, topics: list[TopicProduced]) -> list[TopicP
     image, permits, now_ms = doors.cluster.image, doors.cluster.permits, doors.clock.monotonic_ms()
     found = []
     for topic in topics:
-        name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
-        if permits.may_acknowledge(image, name, now_ms=now_ms):
+        if permits.may_acknowledge(image, _name_of(doors, topic), now_ms=now_ms):
             found.append(topic)
             continue
         refused = [

@@ -155,8 +155,13 @@ class AwaitedExchange:
         self.header = SimpleNamespace(api_version=version, body_position=0)
         self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
+        self.may_be_sent: Callable[[], bool] | None = None
+
     def throttle_time_ms(self) -> int:
         return 0
+
+    def check_before_send(self, may_be_sent: Callable[[], bool]) -> None:
+        self.may_be_sent = may_be_sent
 
     def defer_until(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
         waited.add_done_callback(answering)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,17 @@ from kio.schema.errors import ErrorCode
 from dr.sites.core.mirror_reports import sync_reports_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.memory.group_doors import (
+    HANDLERS,
+    AwaitedExchange,
     Doors,
     ask,
     commit_values,
     group_doors,
     joined,
+    request_of,
     versions,
 )
+from wire.protocol import schemas
 from wire.protocol.messages.private import link_claim
 from wire.rules.sync_reports import SyncReport, encode_report
 
@@ -33,6 +38,20 @@ async def doors(clock: ManualClock) -> AsyncIterator[Doors]:
 
 def outcomes(response: Any) -> list[ErrorCode]:
     return [partition.error_code for topic in response.topics for partition in topic.partitions]
+
+
+async def test_an_acknowledged_commit_that_waits_leaves_only_while_the_site_may_acknowledge(doors: Doors) -> None:
+    """It may wait behind the responses of earlier commits, for longer than the lease."""
+    version, module, allowed = 9, HANDLERS["offset_commit"], {"g"}
+    doors.groups = SimpleNamespace(commit=doors.groups.commit, may_acknowledge=allowed.__contains__)
+    exchange = AwaitedExchange(version)
+    request = request_of(module.API_KEY, version, **commit_values("g"))
+    module.handle_frame(schemas.encode(request), exchange, doors)
+    await exchange.body
+    assert exchange.may_be_sent is not None
+    assert exchange.may_be_sent()
+    allowed.clear()
+    assert not exchange.may_be_sent()
 
 
 @pytest.mark.parametrize("version", versions("offset_commit"))

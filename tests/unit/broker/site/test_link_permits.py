@@ -5,8 +5,9 @@ more records.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -285,6 +286,11 @@ class Asked:
         self.connection = SimpleNamespace(listener="CLIENT")
         self.header = RequestHeader(API_KEY, VERSION, 1, None, 0)
         self.codes: dict[str, int] = {}
+        self.may_be_sent: Callable[[], bool] = NotImplemented
+
+    def check_before_send(self, may_be_sent: Callable[[], bool]) -> None:
+        """What is asked before the response leaves."""
+        self.may_be_sent = may_be_sent
 
     def throttle_time_ms(self, _bandwidth_ms: float) -> int:
         return 0
@@ -298,10 +304,8 @@ class Asked:
             self.codes[found.name] = found.partitions[0].error_code
 
 
-def answered(home: Home) -> dict[str, int]:
-    """The error codes, by topic, of a request whose records were appended when the permit was
-    valid.
-    """
+def asked_for(home: Home, *names: str) -> Asked:
+    """An answered request whose records were appended when the permit was valid."""
     doors: Any = SimpleNamespace(
         cluster=home.cluster,
         clock=home.clock,
@@ -311,9 +315,14 @@ def answered(home: Home) -> dict[str, int]:
     answer(
         doors,
         asked,
-        [TopicProduced(name, None, [PartitionProduced(0, base_offset=4)]) for name in ("orders", "home")],
+        [TopicProduced(name, None, [PartitionProduced(0, base_offset=4)]) for name in names],
     )
-    return dict(asked.codes)
+    return cast("Asked", asked)
+
+
+def answered(home: Home) -> dict[str, int]:
+    """The error codes of such a request, by topic."""
+    return dict(asked_for(home, "orders", "home").codes)
 
 
 async def test_a_process_that_wakes_after_its_lease_acknowledges_nothing_that_it_appended_before() -> None:
@@ -323,6 +332,22 @@ async def test_a_process_that_wakes_after_its_lease_acknowledges_nothing_that_it
     home.clock.advance(500)  # stopped, and no timer has run yet: the role is what it was
     assert home.role is LinkRole.ACTIVE
     assert answered(home) == {"orders": int(ErrorCode.not_leader_or_follower), "home": 0}
+    await home.service.stop()
+
+
+async def test_an_acknowledgement_that_waits_leaves_only_while_the_permit_is_valid() -> None:
+    """It may wait behind the responses of earlier requests, for longer than the lease."""
+    home = Home(ManualClock())
+    await home.confirm(permit_until_ms=500)
+    linked, refused, unlinked = asked_for(home, "orders"), asked_for(home, "orders", "home"), asked_for(home, "home")
+    assert all(one.may_be_sent() for one in (linked, refused, unlinked))
+    home.clock.advance(499)
+    await home.confirm(permit_until_ms=1_000)
+    home.clock.advance(1)
+    assert linked.may_be_sent(), "the permit was renewed while the acknowledgement waited"
+    home.clock.advance(500)
+    assert (linked.may_be_sent(), refused.may_be_sent(), unlinked.may_be_sent()) == (False, False, True)
+    assert asked_for(home, "orders").may_be_sent(), "an error may always leave"
     await home.service.stop()
 
 

@@ -24,7 +24,7 @@ from cli.links.site_calls import with_clients
 from cli.shared.failures import print_error, usage_error
 from cli.shared.output import Output, OutputFormat
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents
-from cli.shared.sync_options import SyncBoundOption, checked_bound_ms
+from cli.shared.sync_options import ChangedSyncTimeoutOption, SyncBoundOption, checked_bound_ms
 from wire.rules.links import (
     SyncPolicy,
 )
@@ -54,9 +54,7 @@ def alter(
         AlteredSync | None,
         typer.Option(help="As for create; none: acknowledge immediately. This also ends a suspension by a failover."),
     ] = None,
-    sync_timeout_ms: Annotated[
-        int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
-    ] = None,
+    sync_timeout_ms: ChangedSyncTimeoutOption = None,
     sync_bound_ms: SyncBoundOption = None,
     reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
     lease_ms: LeaseOption = None,

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
+from cli.shared.numbers import number_option
 from wire.rules.links import (
     LEASE_MS_DEFAULT,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
     FailoverMode,
     ReinstatePolicy,
     SyncPolicy,
@@ -64,12 +67,13 @@ ReinstateOption = Annotated[
 
 LeaseOption = Annotated[
     int | None,
-    typer.Option(
+    number_option(
         "--lease-ms",
-        min=0,
-        max=INT_MAX,
-        help="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops writers "
-        f"after this time. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
+        low=LEASE_MS_MIN,
+        high=LEASE_MS_MAX,
+        zero="no lease",
+        purpose="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops "
+        f"writers after this time. Usual: {LEASE_MS_DEFAULT}.",
     ),
 ]
 
@@ -86,22 +90,24 @@ FailoverOption = Annotated[
 
 LagRecordsOption = Annotated[
     int | None,
-    typer.Option(
+    number_option(
         "--failover-max-lag-records",
-        min=0,
-        max=LONG_MAX,
-        help="An automatic failover waits for a person when the standby is known to lack more records. 0: no bound.",
+        low=0,
+        high=LONG_MAX,
+        zero="no bound",
+        purpose="An automatic failover waits for a person when the standby is known to lack more records.",
     ),
 ]
 
 
 LagMsOption = Annotated[
     int | None,
-    typer.Option(
+    number_option(
         "--failover-max-lag-ms",
-        min=0,
-        max=INT_MAX,
-        help="The same, when a copy was behind for longer than this before the site was lost. 0: no bound.",
+        low=0,
+        high=INT_MAX,
+        zero="no bound",
+        purpose="The same, when a copy was behind for longer than this before the site was lost.",
     ),
 ]
 

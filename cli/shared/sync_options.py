@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
-
-import typer
+from typing import Annotated, Final
 
 from cli.shared.failures import usage_error
+from cli.shared.numbers import number_option
 from wire.rules.links import SyncPolicy
 from wire.rules.topic_config_kinds import INT_MAX
 
-SyncTimeoutOption = Annotated[
-    int, typer.Option("--sync-timeout-ms", min=1, max=INT_MAX, help="How long degrade waits for a silent target.")
-]
+_SYNC_TIMEOUT: Final = number_option(
+    "--sync-timeout-ms", low=1, high=INT_MAX, purpose="How long degrade waits for a silent target."
+)
+SyncTimeoutOption = Annotated[int, _SYNC_TIMEOUT]
+ChangedSyncTimeoutOption = Annotated[int | None, _SYNC_TIMEOUT]
 SyncBoundOption = Annotated[
     int | None,
-    typer.Option(
-        "--sync-bound-ms", min=1, max=INT_MAX, help="With --sync bound: how far the target may be behind, in ms."
+    number_option(
+        "--sync-bound-ms", low=1, high=INT_MAX, purpose="With --sync bound: how far the target may be behind, in ms."
     ),
 ]
 

@@ -18,6 +18,7 @@ from dr.links.link_preflight import ask_mirror, preflight
 from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, failing_sentences
+from dr.sites.link_addresses import address_problems
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
@@ -137,7 +138,11 @@ async def check_link(
     """
     now_ms = (clock or SystemClock()).now_ms()
     record = spec.record(now_ms=now_ms)
-    checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
+    checks = judged(
+        "record",
+        [*record_problems(record), *address_problems(record)],
+        otherwise="names, mode, filters and sync policy are accepted",
+    )
     if refusals(checks):
         return CheckedLink(record=record, checks=checks)
     source_view = await source.view(asking_site=spec.target_site)

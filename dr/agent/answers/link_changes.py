@@ -14,6 +14,7 @@ from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
 from dr.agent.links_store import LinkConflict, awaits_truncation
 from dr.sites.core.link_checks import automatic_problems, record_problems
+from dr.sites.link_addresses import address_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import SyncPolicy, sync_policy
@@ -38,7 +39,7 @@ class LinkChanges(Answers):
     async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
         """Store a new link after this site's own checks."""
         record = request.record
-        if problems := record_problems(record):
+        if problems := [*record_problems(record), *address_problems(record)]:
             refuse_argument(problems)
         if self._site not in (record.source_site, record.target_site):
             refuse_argument([f"site {self._site} is neither its source nor its target"])

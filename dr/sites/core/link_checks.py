@@ -57,9 +57,9 @@ def record_problems(record: LinkRecord) -> list[str]:
         accepted = ", ".join(map(repr, reinstatements))
         problems.append(f"reinstate policy {record.reinstate_policy!r}: accepted are {accepted}")
     if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
-        problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
+        problems.append(f"sync_timeout_ms {record.sync_timeout_ms}: accepted with the sync policy degrade is 1 or more")
     if SyncPolicy.BOUND.value in (record.sync_policy, record.sync_policy_to_restore) and record.sync_bound_ms <= 0:
-        problems.append(f"sync bound {record.sync_bound_ms} ms: accepted with the sync policy bound is 1 ms or more")
+        problems.append(f"sync_bound_ms {record.sync_bound_ms}: accepted with the sync policy bound is 1 or more")
     problems += lease_problems(record)
     if not record.topic_whitelist:
         problems.append("the topic whitelist is empty: the link would carry nothing")
@@ -70,7 +70,7 @@ def lease_problems(record: LinkRecord) -> list[str]:
     """Return the errors of the record's lease, and of the settings that depend on it."""
     problems: list[str] = []
     if record.lease_ms and not LEASE_MS_MIN <= record.lease_ms <= LEASE_MS_MAX:
-        problems.append(f"lease of {record.lease_ms} ms: accepted are 0 (none) and {LEASE_MS_MIN} to {LEASE_MS_MAX} ms")
+        problems.append(f"lease_ms {record.lease_ms}: accepted are 0 (no lease) and {LEASE_MS_MIN} to {LEASE_MS_MAX}")
     modes = [mode.value for mode in FailoverMode]
     if record.failover_mode not in modes:
         problems.append(f"failover mode {record.failover_mode!r}: accepted are {', '.join(map(repr, modes))}")
@@ -78,9 +78,8 @@ def lease_problems(record: LinkRecord) -> list[str]:
         problems.append(
             f"failover mode {record.failover_mode!r} needs a lease: without one the old site may still take writes"
         )
-    if record.failover_lag_records_max < 0 or record.failover_lag_ms_max < 0:
-        problems.append("the lag up to which the link fails over by itself: accepted is 0 (no bound) or more")
-    return problems
+    lags = {name: getattr(record, name) for name in ("failover_lag_records_max", "failover_lag_ms_max")}
+    return problems + [f"{name} {lag}: accepted is 0 (no bound) or more" for name, lag in lags.items() if lag < 0]
 
 
 def arbiter_problems(arbiters: Mapping[str, str]) -> list[str]:

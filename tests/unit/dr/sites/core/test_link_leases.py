@@ -29,7 +29,7 @@ def test_sites_share_a_lease_only_with_the_same_arbiter() -> None:
     [
         (link(), ""),
         (link(lease_ms=1_000, failover_mode="automatic"), ""),
-        (link(lease_ms=999), "lease of 999 ms: accepted are 0 (none) and 1000 to 600000 ms"),
+        (link(lease_ms=999), "lease_ms 999: accepted are 0 (no lease) and 1000 to 600000"),
         (link(lease_ms=1_000, failover_mode="often"), "failover mode 'often': accepted are '', 'observe', 'automatic'"),
         (
             link(failover_mode="automatic"),
@@ -37,7 +37,7 @@ def test_sites_share_a_lease_only_with_the_same_arbiter() -> None:
         ),
         (
             link(lease_ms=1_000, failover_lag_ms_max=-1),
-            "the lag up to which the link fails over by itself: accepted is 0 (no bound) or more",
+            "failover_lag_ms_max -1: accepted is 0 (no bound) or more",
         ),
     ],
 )

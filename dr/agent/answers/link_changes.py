@@ -13,10 +13,12 @@ from dr.agent.arbiter import ArbiterSilent, KeptRecord
 from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
 from dr.agent.links_store import LinkConflict, awaits_truncation
+from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.link_checks import automatic_problems, record_problems
 from dr.sites.link_addresses import address_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
 from wire.rules.links import SyncPolicy, sync_policy
 from wire.znodes.arbiter_znodes import Holder
 from wire.znodes.documents import MalformedZnode
@@ -45,26 +47,46 @@ class LinkChanges(Answers):
             refuse_argument([f"site {self._site} is neither its source nor its target"])
         if problems := self._overlaps(record):
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
-        if record.lease_ms:
-            await self._check_unused(record)
+        left = await self._left_at_arbiter(record) if record.lease_ms else None
         stored = await self._parts.store.create(record)
+        if left is not None:
+            # Not before: now it is certain that this site had no link of this name, so no broker of
+            # it holds a permit under the former record.
+            await self._forget_former(left)
         self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)
         return site.LinkReply(record=stored)
 
-    async def _check_unused(self, record: LinkRecord) -> None:
-        """Refuse a new link whose name the arbiter knows with a higher epoch: the arbiter would
-        grant its site no permit.
+    async def _left_at_arbiter(self, record: LinkRecord) -> ArbiterRecord | None:
+        """The arbiter's record of a former link of this name that this site has to remove, or None.
+        Under it the arbiter would grant the new link no permit. It stays when the arbiter did not
+        answer after the deletion. The site that was active in it removes it; the record of other
+        sites is refused.
         """
         try:
             held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
         except ArbiterSilent as silent:
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(silent)) from silent
-        if held is not None and (held.record.epoch, held.record.active_site) != (record.epoch, record.active_site):
+        if held is None or (held.record.epoch, held.record.active_site) == (record.epoch, record.active_site):
+            return None
+        former = held.record
+        if record.epoch != FIRST_EPOCH or former.active_site not in (record.source_site, record.target_site):
             message = (
-                f"the arbiter knows another link {record.name!r}, at epoch {held.record.epoch} with "
-                f"{held.record.active_site} active: choose another name, or another chroot for the arbiter"
+                f"the arbiter knows another link {record.name!r}, at epoch {former.epoch} with "
+                f"{former.active_site} active: choose another name, or another chroot for the arbiter"
             )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        return former if former.active_site == self._site else None
+
+    async def _forget_former(self, left: ArbiterRecord) -> None:
+        try:
+            await self._parts.arbiter.delete(left.link, epoch=left.epoch, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            message = (
+                f"{silent}, and has the record of a former link {left.link!r}, at epoch {left.epoch}: make the link "
+                "again when the arbiter answers"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
+        self._state_change.info("record of a former link removed at the arbiter", link=left.link, epoch=left.epoch)
 
     @answers
     async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
@@ -153,7 +175,11 @@ class LinkChanges(Answers):
             held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
         except ArbiterSilent as silent:
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(silent)) from silent
-        _refuse_newer(held, record)
+        try:
+            _refuse_newer(held, record)
+        except Refusal as refusal:
+            message = f"{refusal}; if a former link of this name has left that record, delete the link and create it again with its lease"
+            raise Refusal(refusal.code, message) from refusal
 
     @answers
     async def GrantVow(self, request: site.GrantVowRequest, _: Context) -> site.GrantVowReply:  # noqa: N802

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
 from pathlib import Path
 
@@ -56,3 +58,33 @@ def test_a_journal_that_cannot_be_written_is_one_message(tmp_path: Path, clock: 
     (tmp_path / "file").write_text("")
     with pytest.raises(OperationalFailure, match="cannot be written"):
         Journal(tmp_path / "file" / "journal", clock)
+
+
+def test_a_journal_on_a_full_disk_is_one_message_before_the_run_begins(clock: ManualClock) -> None:
+    with pytest.raises(OperationalFailure, match="/dev/full cannot be written: No space left on device"):
+        Journal(Path("/dev/full"), clock).__enter__()
+
+
+def test_a_run_whose_disk_becomes_full_goes_on_without_its_journal(tmp_path: Path, clock: ManualClock) -> None:
+    """Otherwise the run would end with writers stopped at both sites."""
+    path = tmp_path / "journal"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Journal(path, clock) as journal:
+        journal.write("step begins", step="fence")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, before[1]))
+        try:
+            journal.write("step ends", step="fence")
+            journal.write("step begins", step="drain")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
+    assert [line["event"] for line in read_journal(path)] == ["journal opened", "step begins"]
+
+
+def test_the_lines_of_a_later_run_are_read_behind_a_torn_one(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"at_ms": 1, "event": "journal opened"}\n{"at_ms": 2, "ev')
+    with Journal(path, clock) as journal:
+        journal.write("run begins")
+    assert [line["event"] for line in read_journal(path)] == ["journal opened", "journal opened", "run begins"]

@@ -41,7 +41,7 @@ def target_refusal(evidence: Evidence, *, to_site: str, is_raised: bool, is_sour
             f"the writes back (antipode failovers abort {evidence.link}); if {to_site} is lost for good, delete the "
             f"link at the other site (antipode links delete {evidence.link} --skip-unreachable)"
         )
-    return silent
+    return f"{silent}; nothing is changed: run the command again when {to_site} answers"
 
 
 def silence_refusal(evidence: Evidence, policy: FailoverPolicy, *, is_fence_proven: bool) -> str:

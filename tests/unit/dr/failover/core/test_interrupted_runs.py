@@ -197,6 +197,16 @@ def test_a_site_that_could_not_be_confirmed_is_not_reported_as_active() -> None:
     assert link.b.write("after")
 
 
+def test_a_target_that_is_silent_from_the_beginning_is_named_with_what_to_do() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.b.is_up = False
+    operator = Operator(link)
+    assert operator.run().reason == (
+        "site b does not answer: no answer; nothing is changed: run the command again when b answers"
+    )
+    assert link.a.write("after")
+
+
 def test_a_target_that_goes_silent_under_a_fence_is_named_with_what_gives_the_writes_back() -> None:
     link = link_with_records(written=6, mirrored=6)
     operator = Operator(link)

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from dr.failover.core.steps import ABORTED, CHANGING_STEPS
 from dr.sites.site_client import LinkChanges
 from tests.sim.links.plan import ARBITERS, SITES, Story, other
 from tests.sim.links.stories import PROMOTED_S_MAX, TEMPTED_S, StoryFaults, both_ways
-from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import SyncPolicy
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.links import FailoverMode, SyncPolicy
 from wire.znodes import arbiter_znodes
 
 ALTERED_S_MAX: Final = 12.0
@@ -28,6 +29,8 @@ class CommandStories(StoryFaults):
             Story.EMPTIED: self._emptied,
             Story.POLICY: self._policy,
             Story.LOST_DISK: self._lost_disk,
+            Story.ABORTED: self._aborted,
+            Story.ALTERED: self._altered,
         }
 
     async def _lease_removed(self) -> None:
@@ -161,3 +164,59 @@ class CommandStories(StoryFaults):
         await self._until(lambda: self._is_promoted(standby), TEMPTED_S)
         self._join(line, f"the line between the mirror into {standby} and site {active}")
         await self._come_back(active)
+
+    async def _aborted(self) -> None:
+        """The first operator's process dies during a step. The second operator aborts the move, and
+        the former active site writes again. After the raise of the epoch the abort is refused, and
+        the second operator finishes the move.
+        """
+        active, chance = await self._beginning(), self._world.chance
+        first, second = self._operators[0], self._operators[1]
+        if chance.random() < 0.5:
+            await self._fall_behind(active)
+        at_step, delay_s = chance.choice(CHANGING_STEPS), chance.choice((0.0, chance.uniform(0.0, 0.5)))
+        first.on_step = lambda step: self._later(delay_s, first.die) if step == at_step else None
+        first.move(other(active), is_planned=chance.random() < 0.6)
+        await self._until(lambda: not first.is_busy, PROMOTED_S_MAX)
+        first.on_step = lambda _: None
+        await self._wait(0.0, 2.0)
+        second.abort(other(active))
+        await self._until(lambda: not second.is_busy, PROMOTED_S_MAX)
+        if second.last is not None and second.last.reason == ABORTED:
+            record = self._ledger.record_at(active)
+            if record is None or record.active_site != active or record.phase != LinkPhase.MIRRORING:
+                self._world.violate("progress", f"the move is aborted, and {active} has the record {record}")
+        elif not self._is_known_at(active, active) or not self._is_known_at(other(active), active):
+            second.move(other(active), is_planned=False)
+            await self._until(lambda: not second.is_busy, PROMOTED_S_MAX)
+
+    async def _altered(self) -> None:
+        """The second operator changes a policy during a step of the first one's move."""
+        active, chance = await self._beginning(), self._world.chance
+        first, second = self._operators[0], self._operators[1]
+        is_lost = chance.random() < 0.4
+        modes = (FailoverMode.MANUAL, FailoverMode.OBSERVE, FailoverMode.AUTOMATIC)
+        changes = chance.choice(
+            (
+                LinkChanges(lease_ms=0),
+                LinkChanges(failover_mode=chance.choice(modes)),
+                LinkChanges(sync=chance.choice((SyncPolicy.NONE, SyncPolicy.BLOCK)), sync_timeout_ms=2_000),
+            )
+        )
+        at_step, delay_s = chance.choice(CHANGING_STEPS), chance.choice((0.0, chance.uniform(0.0, 0.5)))
+
+        def change() -> None:
+            if not second.is_busy:
+                second.alter(changes)
+
+        first.on_step = lambda step: self._later(delay_s, change) if step == at_step else None
+        if is_lost:
+            self._lose(active)
+        first.move(other(active), is_planned=not is_lost)
+        await self._until(lambda: not first.is_busy, PROMOTED_S_MAX)
+        first.on_step = lambda _: None
+        await self._until(lambda: not second.is_busy, ALTERED_S_MAX)
+        if is_lost:
+            await self._promote(other(active))
+            await self._come_back(active)
+        await self._restore_lease()

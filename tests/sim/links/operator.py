@@ -145,6 +145,14 @@ class Operator:
         self.last = None
         self.process.spawn(self._move(to_site, policy), name=kind)
 
+    def abort(self, to_site: str) -> None:
+        """Begin to abort a move to the site that another process has not finished."""
+        self._world.tell(f"failovers abort, of a move to {to_site}")
+        self.counts["aborted"] += 1
+        self._is_moving = True
+        self.last = None
+        self.process.spawn(self._move(to_site, FailoverPolicy(is_abort=True)), name="abort")
+
     def alter(self, changes: LinkChanges) -> None:
         """Begin to change the link's policies."""
         self._world.tell(f"links alter: {changes}")
@@ -168,6 +176,10 @@ class Operator:
         """The process dies in the middle of its next steps."""
         delay_s = self._world.chance.uniform(0.0, 2.0)
         self._world.loop.call_later(delay_s, self._die, self.process, context=self._world.network.context)
+
+    def die(self) -> None:
+        """The process dies, unless the faults are over."""
+        self._die(self.process)
 
     def _note_step(self, step: str, reason: str) -> None:
         self._world.tell(f"step {step}: {reason}")

@@ -68,21 +68,29 @@ class Story(enum.Enum):
     """An operator makes a link a sync link while its standby lags; then the active site is lost."""
     LOST_DISK = "lost disk"
     """The standby comes back without its logs; the active site is lost before they are copied."""
+    ABORTED = "aborted"
+    """An operator's process dies in the middle of a move, and another operator aborts the move."""
+    ALTERED = "altered"
+    """An operator changes the link's policies while another one moves it."""
 
 
 COMMANDED: Final = (Story.LEASE_REMOVED, Story.EMPTIED, Story.POLICY, Story.LOST_DISK)
 """Stories of operators' commands and lost data in the middle of what the agents do
 (`command_stories.py`).
 """
-DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG, Story.SUCCESSOR, *COMMANDED))
+TWO_COMMANDS: Final = (Story.ABORTED, Story.ALTERED)
+"""Stories of one operator's command in the middle of another operator's (`command_stories.py`)."""
+DIRECTED: Final = tuple(
+    story for story in Story if story not in (Story.RANDOM, Story.LAG, Story.SUCCESSOR, *COMMANDED, *TWO_COMMANDS)
+)
 SUCCESSOR_EVERY: Final = 10
 SUCCESSOR_SEED: Final = 8
 """The seeds 8, 18, 28 and so on play `Story.SUCCESSOR`."""
 COMMANDED_EVERY: Final = 20
 COMMANDED_SEED: Final = 4
-"""The seeds 4, 24, 44 and so on play the stories of `COMMANDED` in turn; all others choose by
-chance.
-"""
+"""The seeds 4, 24, 44 and so on play the stories of `COMMANDED` in turn."""
+TWO_COMMANDS_SEED: Final = 0
+"""The seeds 20, 40, 60 and so on play those of `TWO_COMMANDS`; all others choose by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +119,8 @@ class LinkPlan:
             story = Story.SUCCESSOR
         if seed % COMMANDED_EVERY == COMMANDED_SEED:
             story = COMMANDED[seed // COMMANDED_EVERY % len(COMMANDED)]
+        if seed % COMMANDED_EVERY == TWO_COMMANDS_SEED:
+            story = TWO_COMMANDS[seed // COMMANDED_EVERY % len(TWO_COMMANDS)]
         modes = (FailoverMode.OBSERVE, FailoverMode.AUTOMATIC, FailoverMode.AUTOMATIC)
         policies = (SyncPolicy.NONE, SyncPolicy.NONE, SyncPolicy.BLOCK, SyncPolicy.DEGRADE)
         plan = cls(

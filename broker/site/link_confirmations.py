@@ -13,6 +13,7 @@ from typing import Final
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_updates import confirm_link, unconfirm_link
+from broker.metadata.core.link_enforcement import leaders_digest
 from broker.replication.standbys import Standbys
 from broker.site.image_changes import ImageChanges
 from runtime.clock import Clock
@@ -40,12 +41,12 @@ class LinkConfirmations:
     async def confirm(self, request: pb.ConfirmLinkRequest) -> pb.ConfirmLinkReply:
         """Confirm the link's epoch; of a link with a lease, apply the permit or its end."""
         if self._is_renewed(request):
-            return self._with_sync_state(request.link, request.mark, is_confirmed=True)
+            return self._with_sync_state(request, is_confirmed=True)
         async with self._changes.exclusive() as before:
             record = before.links.get(request.link)
             if record is not None and record.lease_ms:
                 is_confirmed = await self._take_permit(before, record, request)
-                return self._with_sync_state(record.name, request.mark, is_confirmed=is_confirmed)
+                return self._with_sync_state(request, is_confirmed=is_confirmed)
             image = confirm_link(before, request.link, request.epoch)
             if image is None:
                 return pb.ConfirmLinkReply(is_confirmed=False)
@@ -140,12 +141,15 @@ class LinkConfirmations:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
+    def _with_sync_state(self, request: pb.ConfirmLinkRequest, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
         """The reply, after the broker has applied or removed the arbiter's mark."""
-        image, standbys = self._cluster.image, self._standbys
+        image, standbys, link, mark = self._cluster.image, self._standbys, request.link, request.mark
         is_behind = standbys.is_behind(image, link)
         if mark == pb.SyncMark.OUT_OF_SYNC or (mark == pb.SyncMark.IN_SYNC and not is_behind):
             standbys.mark_out_of_sync(image, link, is_marked=mark == pb.SyncMark.OUT_OF_SYNC)
         return pb.ConfirmLinkReply(
-            is_confirmed=is_confirmed, wants_mark=standbys.wants_mark(image, link), is_standby_behind=is_behind
+            is_confirmed=is_confirmed,
+            wants_mark=standbys.wants_mark(image, link),
+            is_standby_behind=is_behind,
+            leaders_digest=leaders_digest(image, link) if request.asks_leaders else 0,
         )

@@ -311,30 +311,34 @@ class ControlReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[PartitionFailure, _Mapping]]] = ...) -> None: ...
 
 class ConfirmLinkRequest(_message.Message):
-    __slots__ = ("link", "epoch", "permit_until_ms", "mark", "asks_writable")
+    __slots__ = ("link", "epoch", "permit_until_ms", "mark", "asks_writable", "asks_leaders")
     LINK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PERMIT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     ASKS_WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    ASKS_LEADERS_FIELD_NUMBER: _ClassVar[int]
     link: str
     epoch: int
     permit_until_ms: int
     mark: SyncMark
     asks_writable: bool
-    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., permit_until_ms: _Optional[int] = ..., mark: _Optional[_Union[SyncMark, str]] = ..., asks_writable: _Optional[bool] = ...) -> None: ...
+    asks_leaders: bool
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., permit_until_ms: _Optional[int] = ..., mark: _Optional[_Union[SyncMark, str]] = ..., asks_writable: _Optional[bool] = ..., asks_leaders: _Optional[bool] = ...) -> None: ...
 
 class ConfirmLinkReply(_message.Message):
-    __slots__ = ("is_confirmed", "wants_mark", "is_standby_behind", "are_writable")
+    __slots__ = ("is_confirmed", "wants_mark", "is_standby_behind", "are_writable", "leaders_digest")
     IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     WANTS_MARK_FIELD_NUMBER: _ClassVar[int]
     IS_STANDBY_BEHIND_FIELD_NUMBER: _ClassVar[int]
     ARE_WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     is_confirmed: bool
     wants_mark: bool
     is_standby_behind: bool
     are_writable: bool
-    def __init__(self, is_confirmed: _Optional[bool] = ..., wants_mark: _Optional[bool] = ..., is_standby_behind: _Optional[bool] = ..., are_writable: _Optional[bool] = ...) -> None: ...
+    leaders_digest: int
+    def __init__(self, is_confirmed: _Optional[bool] = ..., wants_mark: _Optional[bool] = ..., is_standby_behind: _Optional[bool] = ..., are_writable: _Optional[bool] = ..., leaders_digest: _Optional[int] = ...) -> None: ...
 
 class UpdatePeerViewReply(_message.Message):
     __slots__ = ("lacks_topics",)

@@ -17,6 +17,7 @@ from dr.agent.core.following import links_to_report
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.protocol.ids import NO_NODE
+from wire.rules.leaderships import Leadership, digest_of
 from wire.rules.links import carries_topic, governing_link, links_of_topic
 from wire.rules.topic_names import is_internal_topic
 from wire.znodes.broker_znodes import BrokerRegistration
@@ -67,6 +68,17 @@ class SiteFacts(Struct, frozen=True, kw_only=True):
             for index in assignment.partitions
         )
         return all(leader in self.brokers for leader in leaders)
+
+    def leaders_digest(self, link: LinkRecord) -> int:
+        """The digest of the leaders of the link's partitions."""
+        return digest_of(
+            (
+                Leadership(topic, index, state.leader, state.leader_epoch)
+                for (topic, index), (state, _) in self.states.items()
+                if topic in self.topics and index in self.topics[topic].partitions and carries_topic(link, topic)
+            ),
+            floor=link.leader_epoch_floor,
+        )
 
 
 def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[LinkRecord]:

@@ -244,7 +244,7 @@ class LeaseKeeper:
             await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=lease_ms, giver=FROM_ARBITER)
             await self._epochs.note_opened(kept, record)
             await self._marks.follow(kept, record, holder)
-            await self._marks.settle_loss(kept, record, holder)
+            await self._marks.settle_loss(kept, record)
         except ArbiterChanged:
             # Another process has changed the record or this broker's holder node. The next turn
             # reads and registers again.

@@ -55,11 +55,11 @@ class SyncMarks:
             kept.is_out_of_sync
             and not (reply.is_standby_behind or is_suspended(record))
             # Leaders that have moved to other brokers took along what the standby lacks.
-            and not await self._is_behind_elsewhere(record, holder)
+            and not await self._is_any_behind(record)
         ):
             await self._remove_mark(kept, record, holder)
 
-    async def settle_loss(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+    async def settle_loss(self, kept: KeptLease, record: LinkRecord) -> None:
         """After a loss of the arbiter's data, store there that the standby has everything: until
         then a mark may be missing, of a broker that is away, too.
         """
@@ -70,31 +70,32 @@ class SyncMarks:
             or not doors.cache.facts.has_lowest_node_id(doors.broker_address)
         ):
             return
-        if not kept.reply.is_confirmed or kept.reply.is_standby_behind or is_suspended(record):
+        if not kept.reply.is_confirmed or is_suspended(record):
             return
         # A broker that is away may have acknowledged what the standby lacks: only the next leaders
         # of its partitions know.
         if not doors.cache.facts.has_leaders(record):
             return
-        if await self._is_behind_elsewhere(record, holder):
+        if await self._is_any_behind(record):
             return
         settled = ArbiterRecord()
         settled.CopyFrom(held.record)
         settled.has_lost_former = False
         kept.arbiter = await doors.arbiter.store(settled, version=held.version, timeout_ms=record.lease_ms)
 
-    async def _is_behind_elsewhere(self, record: LinkRecord, holder: Holder) -> bool:
-        """True if the standby lacks records of another broker of the site, or may lack them."""
-        doors, asked = self._doors, ConfirmLinkRequest(link=record.name, epoch=record.epoch)
-        for node_id, (registration, _) in doors.cache.facts.brokers.items():
-            if node_id == holder.node_id:
-                continue
+    async def _is_any_behind(self, record: LinkRecord) -> bool:
+        """True if the standby lacks records of a broker of the site, or may lack them: a broker that
+        does not know all leaders may not know what its new partitions lack.
+        """
+        doors = self._doors
+        asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, asks_leaders=True)
+        for registration, _ in tuple(doors.cache.facts.brokers.values()):
             broker = doors.channels.broker_control(registration.grpc_address)
             try:
                 reply = await broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
             except grpc.aio.AioRpcError:
                 return True
-            if reply.is_standby_behind:
+            if reply.is_standby_behind or reply.leaders_digest != doors.cache.facts.leaders_digest(record):
                 return True
         return False
 
@@ -106,8 +107,8 @@ class SyncMarks:
             asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.IN_SYNC)
             answer = await self._doors.broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
             # The broker is asked again after it has begun to wait for the standby: only then may
-            # the mark be removed.
-            is_kept = answer.is_standby_behind
+            # the mark be removed. What it acknowledged until then may have gone to a new leader.
+            is_kept = answer.is_standby_behind or await self._is_any_behind(record)
         finally:
             kept.is_out_of_sync = is_kept
         if not is_kept:

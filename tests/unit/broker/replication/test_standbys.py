@@ -21,12 +21,14 @@ from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.loading import load_broker_settings
 from broker.site.control_service import BrokerControlService
+from dr.agent.core.site_view import SiteFacts
 from runtime.disk import RealDisk
 from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
-from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, ControlBatch, SyncMark
+from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, ControlBatch, EpochRaise, SyncMark
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.rules.links import SyncPolicy
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment
 
 PARTITIONS = 3
 TIMEOUT_MS = 1_000
@@ -252,6 +254,30 @@ async def test_the_mark_stays_while_a_partition_has_no_leader(active: Active) ->
     assert (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
     await active.report(0, 0, 0)
     assert not (await active.confirm(mark=SyncMark.IN_SYNC)).is_standby_behind
+
+
+async def test_the_digest_of_the_leaders_is_zookeepers_once_the_broker_has_applied_them(active: Active) -> None:
+    """ZooKeeper has the epochs of before a raise, and of three partitions the last leader of one."""
+
+    def kept(leader: int, leader_epoch: int) -> SiteFacts:
+        state = StoredPartitionState(leader=leader, leader_epoch=leader_epoch, isr=(1,), controller_epoch=1)
+        topic = TopicAssignment(topic_id=bytes(range(16)), partitions=dict.fromkeys(range(PARTITIONS), (1,)))
+        return SiteFacts(
+            site="a", topics={"t": topic}, states={("t", index): (state, 0) for index in range(PARTITIONS)}
+        )
+
+    async def digest() -> int:
+        asked = ConfirmLinkRequest(link="a-b", epoch=1, asks_leaders=True)
+        return (await active.control.ConfirmLink(asked, None)).leaders_digest  # type: ignore[arg-type]
+
+    await active.take(SyncPolicy.DEGRADE, lease_ms=10_000, leader_epoch=2)
+    link = active.cluster.image.links["a-b"]
+    assert await digest() == kept(1, 2).leaders_digest(link)
+    assert await digest() not in (kept(1, 3).leaders_digest(link), kept(2, 2).leaders_digest(link), 0)
+    link.leader_epoch_floor = 7
+    raised = ControlBatch(controller_epoch=1, links=[link], epoch_raises=[EpochRaise(floor=7, topics=["t"])])
+    await active.control.Apply(raised, None)  # type: ignore[arg-type]
+    assert await digest() == kept(1, 2).leaders_digest(link) != kept(1, 8).leaders_digest(link)
 
 
 async def test_a_link_that_was_deleted_and_made_again_has_no_mark(active: Active) -> None:

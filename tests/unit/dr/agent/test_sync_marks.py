@@ -46,6 +46,8 @@ class Broker:
 
     def __init__(self, *, is_behind: bool = False, is_marked: bool = False) -> None:
         self.is_behind, self.is_marked, self.is_silent = is_behind, is_marked, False
+        self.leaders_digest = lambda: 0
+        self.meanwhile: Callable[[], None] | None = None
 
     async def ConfirmLink(self, request: ConfirmLinkRequest, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
         """As `broker/site/link_confirmations.py` does it."""
@@ -53,8 +55,15 @@ class Broker:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
         if request.mark == SyncMark.OUT_OF_SYNC or (request.mark == SyncMark.IN_SYNC and not self.is_behind):
             self.is_marked = request.mark == SyncMark.OUT_OF_SYNC
-        wants_mark = self.is_marked and self.is_behind
-        return ConfirmLinkReply(is_confirmed=True, wants_mark=wants_mark, is_standby_behind=self.is_behind)
+        reply = ConfirmLinkReply(
+            is_confirmed=True,
+            wants_mark=self.is_marked and self.is_behind,
+            is_standby_behind=self.is_behind,
+            leaders_digest=self.leaders_digest() if request.asks_leaders else 0,
+        )
+        if request.mark == SyncMark.IN_SYNC and self.meanwhile is not None:
+            self.meanwhile()
+        return reply
 
 
 class Site:
@@ -72,6 +81,8 @@ class Site:
         clock: Any = SimpleNamespace(monotonic_ms=lambda: 1_000.0)
         facts = SiteFacts(site="a", links={"a-b": RECORD}, brokers=registrations)
         self._cache: Any = SimpleNamespace(facts=facts)
+        for broker in (self.own, self.other):
+            broker.leaders_digest = self.leaders_digest
         arbiter: Any = SimpleNamespace(mark_holder=self._mark, store=self._store)
         channels: Any = SimpleNamespace(broker_control=brokers.__getitem__)
         own: Any = self.own
@@ -112,7 +123,7 @@ class Site:
 
     async def settle_loss(self) -> bool:
         """A turn after the loss; whether the arbiter knows that no mark is missing."""
-        await self._marks.settle_loss(self.kept, RECORD, HOLDER)
+        await self._marks.settle_loss(self.kept, RECORD)
         assert self.kept.arbiter is not None
         return not self.kept.arbiter.record.has_lost_former
 
@@ -121,6 +132,11 @@ class Site:
         state = StoredPartitionState(leader=leader, leader_epoch=1, isr=(3,), controller_epoch=1)
         topic = TopicAssignment(topic_id=b"t" * 16, partitions={0: (3,)})
         self._cache.facts = replace(self._cache.facts, topics={"orders": topic}, states={("orders", 0): (state, 0)})
+
+    def leaders_digest(self) -> int:
+        """The leaders that the site's ZooKeeper has."""
+        digest: int = self._cache.facts.leaders_digest(RECORD)
+        return digest
 
     async def renew(self) -> None:
         """A renewal has succeeded: the broker gets its permit."""
@@ -148,6 +164,50 @@ async def test_the_mark_stays_while_another_broker_leads_what_the_standby_may_la
     site.other.is_behind = site.other.is_silent = False
     await site.turn()
     assert (site.own.is_marked, site.is_marked_at_arbiter) == (False, False)
+
+
+@pytest.mark.parametrize("late", ["own", "other"])
+async def test_the_mark_stays_until_each_broker_knows_the_leaders_of_the_link(late: str) -> None:
+    """The marked broker has lost a leadership, and the next leader does not know yet that it leads."""
+    site = Site()
+    site.lead_by(1)
+    former = site.leaders_digest()
+    site.lead_by(2)
+    broker = getattr(site, late)
+    broker.leaders_digest = lambda: former
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (True, True)
+    broker.leaders_digest = site.leaders_digest
+    await site.turn()
+    assert (site.own.is_marked, site.is_marked_at_arbiter) == (False, False)
+
+
+async def test_the_mark_stays_if_another_broker_gets_what_the_standby_lacks_during_the_removal() -> None:
+    site = Site()
+
+    def move_leader() -> None:
+        site.lead_by(2)
+        site.other.is_behind = True
+
+    site.own.meanwhile = move_leader
+    await site.turn()
+    assert (site.is_marked_at_arbiter, site.kept.is_out_of_sync) == (True, True)
+    site.own.meanwhile = None
+    await site.renew()
+    assert site.own.is_marked
+
+
+async def test_a_loss_of_marks_is_not_settled_before_the_next_leader_knows_that_it_leads() -> None:
+    site = Site()
+    await site.register()
+    await site.turn()
+    site.lead_by(3)
+    former = site.leaders_digest()
+    site.lead_by(2)
+    site.own.leaders_digest = site.other.leaders_digest = lambda: former
+    assert not await site.settle_loss()
+    site.own.leaders_digest = site.other.leaders_digest = site.leaders_digest
+    assert await site.settle_loss()
 
 
 async def test_a_renewal_beside_the_removal_of_the_mark_does_not_bring_it_back_at_the_broker_alone() -> None:

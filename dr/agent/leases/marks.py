@@ -84,8 +84,8 @@ class SyncMarks:
         kept.arbiter = await doors.arbiter.store(settled, version=held.version, timeout_ms=record.lease_ms)
 
     async def _is_any_behind(self, record: LinkRecord) -> bool:
-        """True if the standby lacks records of a broker of the site, or may lack them: a broker that
-        does not know all leaders may not know what its new partitions lack.
+        """True if the standby lacks records of a broker of the site, or may lack them: a broker
+        that does not know all leaders may not know what its new partitions lack.
         """
         doors = self._doors
         asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, asks_leaders=True)

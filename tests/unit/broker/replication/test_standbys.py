@@ -257,7 +257,7 @@ async def test_the_mark_stays_while_a_partition_has_no_leader(active: Active) ->
 
 
 async def test_the_digest_of_the_leaders_is_zookeepers_once_the_broker_has_applied_them(active: Active) -> None:
-    """ZooKeeper has the epochs of before a raise, and of three partitions the last leader of one."""
+    """A raise of many epochs is in ZooKeeper with the link alone."""
 
     def kept(leader: int, leader_epoch: int) -> SiteFacts:
         state = StoredPartitionState(leader=leader, leader_epoch=leader_epoch, isr=(1,), controller_epoch=1)

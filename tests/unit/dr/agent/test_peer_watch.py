@@ -192,7 +192,7 @@ LINK = {
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
     mirror: str, said: str, *, is_contested: bool
 ) -> None:
-    reported = {"mirror": mirror, "is_contested": is_contested, "mirror_problems": []}
+    reported = {"mirror": mirror, "mirror_reason": "", "is_contested": is_contested, "mirror_problems": []}
     found = problems({}, [{**LINK, **reported}])
     assert len(found) == bool(said)
     assert said in "".join(found)

@@ -168,7 +168,7 @@ async def test_the_mark_stays_while_another_broker_leads_what_the_standby_may_la
 
 @pytest.mark.parametrize("late", ["own", "other"])
 async def test_the_mark_stays_until_each_broker_knows_the_leaders_of_the_link(late: str) -> None:
-    """The marked broker has lost a leadership, and the next leader does not know yet that it leads."""
+    """The marked broker has lost a leadership, and the next leader does not know that yet."""
     site = Site()
     site.lead_by(1)
     former = site.leaders_digest()

@@ -9,10 +9,10 @@ of them to report.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,13 +20,25 @@ from runtime.process import OperationalFailure
 
 
 class ConfigurationError(OperationalFailure):
-    """A setting cannot be used."""
+    """A setting cannot be used. The message has a line for it and for each other one that was found
+    with it.
+    """
 
-    def __init__(self, key: str, value: object, accepted: str) -> None:
-        super().__init__(f"configuration {key}={value!r} is not usable: {accepted}")
+    def __init__(self, key: str, value: object, accepted: str, *, others: Sequence[ConfigurationError] = ()) -> None:
+        own = f"configuration {key}={value!r} is not usable: {accepted}"
+        super().__init__("\n".join([own, *map(str, others)]))
         self.key = key
         self.value = value
         self.accepted = accepted
+        self.others = tuple(others)
+
+
+class UnreadableFile(ConfigurationError):
+    """A file of settings cannot be read at all."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__("config", str(path), f"the file cannot be read ({reason})")
+        self.args = (f"{path} cannot be read: {reason}",)
 
 
 class Settings(BaseModel):
@@ -60,7 +72,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError("config", str(path), f"the file cannot be read ({error.strerror})") from error
+        raise UnreadableFile(path, error.strerror or str(error)) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -94,17 +106,42 @@ def _unescaped(text: str) -> str:
 
 
 def load_settings(model: type[SettingsT], mapping: Mapping[str, object]) -> SettingsT:
-    """Validate `mapping` into `model`. Raises ConfigurationError for the first invalid value, with
-    its dotted key.
+    """Validate `mapping` into `model`. Raises ConfigurationError for the invalid values, with their
+    dotted keys.
     """
     try:
         return model.model_validate(dict(mapping))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else model.__name__
-        value = "(not set)" if first["type"] == "missing" else mapping.get(key, first.get("input"))
-        accepted = _accepted(model, key, first["msg"].removeprefix("Value error, "))
-        raise ConfigurationError(key, value, accepted) from error
+        raise together([_unusable(model, mapping, one) for one in error.errors()]) from error
+
+
+def _unusable(model: type[Settings], mapping: Mapping[str, object], found: Mapping[str, Any]) -> ConfigurationError:
+    key = str(found["loc"][0]) if found["loc"] else model.__name__
+    value = "(not set)" if found["type"] == "missing" else mapping.get(key, found.get("input"))
+    return ConfigurationError(key, value, _accepted(model, key, found["msg"].removeprefix("Value error, ")))
+
+
+def together(found: Iterable[ConfigurationError]) -> ConfigurationError:
+    """One error for several, at least one, which names each key once."""
+    by_key: dict[str, ConfigurationError] = {}
+    for error in found:
+        for one in (error, *error.others):
+            by_key.setdefault(one.key, one)
+    first, *others = by_key.values()
+    alone = [ConfigurationError(one.key, one.value, one.accepted) for one in others]
+    return ConfigurationError(first.key, first.value, first.accepted, others=alone)
+
+
+def check_all(*checks: Callable[[], object]) -> None:
+    """Do every check of a file, and raise the ConfigurationErrors of all of them together."""
+    found: list[ConfigurationError] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigurationError as error:
+            found.append(error)
+    if found:
+        raise together(found)
 
 
 def _accepted(model: type[Settings], key: str, message: str) -> str:

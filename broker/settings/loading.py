@@ -54,6 +54,12 @@ def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     without effect are logged.
     """
     mapping: dict[str, object] = dict(properties)
+    if mapping.get("broker.id", mapping.get("node.id")) != mapping.get("node.id", mapping.get("broker.id")):
+        raise ConfigurationError(
+            "broker.id",
+            mapping["broker.id"],
+            f"it is another name of node.id={mapping['node.id']}: give one of the two",
+        )
     for other, key in _OTHER_SPELLINGS.items():
         if other in mapping:
             mapping.setdefault(key, mapping.pop(other))

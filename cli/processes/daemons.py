@@ -20,7 +20,7 @@ import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
 from runtime.config_providers import looked_up
-from runtime.configuration import ConfigurationError, read_properties
+from runtime.configuration import ConfigurationError, UnreadableFile, read_properties
 from runtime.logs import configure
 from runtime.process import ExitCode, run_daemon
 
@@ -96,18 +96,21 @@ def broker(
     from broker.settings.loading import load_broker_settings
     from cli.embedding.hosting import run_broker
     from controller.config import ControllerSettings
-    from runtime.configuration import load_settings
+    from runtime.configuration import check_all, load_settings
     from wire.access.protection import check_daemon
 
     def check(properties: Properties) -> None:
-        load_broker_settings(properties)
-        check_daemon(properties)
-        load_settings(ControllerSettings, properties)
+        check_all(
+            lambda: load_broker_settings(properties),
+            lambda: check_daemon(properties),
+            lambda: load_settings(ControllerSettings, properties),
+        )
 
     properties = _read("broker", config, override, log_level, (log_file, state_change_log, audit_log))
     _run(
         lambda stop: run_broker(properties, stop),
         lambda: check(properties),
+        config=config,
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )
@@ -132,16 +135,17 @@ def controller(
     """
     from cli.embedding.hosting import run_controller
     from cli.processes.controller_file import load_controller_file
+    from runtime.configuration import check_all
     from wire.access.protection import check_daemon
 
     def check() -> None:
-        load_controller_file(properties)
-        check_daemon(properties)
+        check_all(lambda: load_controller_file(properties), lambda: check_daemon(properties))
 
     properties = _read("controller", config, override, log_level, (log_file, state_change_log, audit_log))
     _run(
         lambda stop: run_controller(properties, stop),
         check,
+        config=config,
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )
@@ -186,7 +190,7 @@ def mirror(
         protect_mirror(properties, configs)
         await run_all(configs, stop)
 
-    _run(run, check, is_dry_run=is_dry_run, background=_background(log_file, is_daemon=is_daemon))
+    _run(run, check, config=config, is_dry_run=is_dry_run, background=_background(log_file, is_daemon=is_daemon))
 
 
 def bridge(
@@ -222,6 +226,7 @@ def bridge(
             load_bridge_security(properties, load_bridge_settings(properties)),
             metrics_certificates(properties),
         ),
+        config=config,
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )
@@ -258,9 +263,20 @@ def _read(
         properties = read_properties(config)
         properties.update(parse_property(text, option="--override") for text in override or ())
         properties = looked_up(properties)
-    except (ConfigurationError, ValueError) as error:
+    except ConfigurationError as error:
+        raise unusable_file(config, error) from error
+    except ValueError as error:
         raise usage_error(str(error)) from error
     return properties
+
+
+def unusable_file(file: Path, error: ConfigurationError) -> typer.Exit:
+    """Print a usage error for each setting of the file that cannot be used; raise what it
+    returns.
+    """
+    if isinstance(error, UnreadableFile):
+        return usage_error(f"--config {error}")
+    return usage_error("\n".join(f"{file}: {line}" for line in str(error).splitlines()))
 
 
 def parse_property(text: str, *, option: str) -> tuple[str, str]:
@@ -281,6 +297,7 @@ def _run(
     main: Callable[[asyncio.Event], Awaitable[None]],
     check: Callable[[], object],
     *,
+    config: Path,
     is_dry_run: bool,
     background: Path | None,
 ) -> None:
@@ -288,7 +305,7 @@ def _run(
         try:
             check()
         except ConfigurationError as error:
-            raise usage_error(str(error)) from error
+            raise unusable_file(config, error) from error
     if is_dry_run:
         typer.echo("the configuration is good; nothing was started")
         raise typer.Exit(ExitCode.DONE)

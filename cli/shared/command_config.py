@@ -18,7 +18,7 @@ import typer
 
 from cli.shared.failures import usage_error
 from runtime.config_providers import looked_up
-from runtime.configuration import ConfigurationError, read_properties
+from runtime.configuration import ConfigurationError, UnreadableFile, read_properties
 
 OPTION: Final = "--command-config"
 VARIABLE: Final = "ANTIPODE_COMMAND_CONFIG"
@@ -87,6 +87,8 @@ def with_command_config(command: Command) -> Command:
         if command_config is not None:
             try:
                 use_command_config(command_config)
+            except UnreadableFile as error:
+                raise usage_error(f"{OPTION} {error}") from error
             except ConfigurationError as error:
                 raise usage_error(f"{OPTION} {command_config}: {error}") from error
         return command(*arguments, **options)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from runtime.configuration import ConfigurationError, Settings, load_settings, read_properties, unknown_keys
+from runtime.configuration import (
+    ConfigurationError,
+    Settings,
+    check_all,
+    load_settings,
+    read_properties,
+    unknown_keys,
+)
 
 
 class Sample(Settings):
@@ -63,7 +70,7 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path, content: byt
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"config=.*none\.properties.*No such file"):
+    with pytest.raises(ConfigurationError, match=r"none\.properties cannot be read: No such file"):
         read_properties(tmp_path / "none.properties")
 
 
@@ -83,6 +90,25 @@ def test_a_wrong_value_is_answered_with_key_value_and_what_is_accepted(value: st
 def test_a_missing_required_key_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"node\.id='\(not set\)'"):
         load_settings(Sample, {})
+
+
+def test_every_wrong_value_of_a_file_is_named_once() -> None:
+    class Other(Settings):
+        """Settings of another part of the process, which reads the same file."""
+
+        node_id: int = Field(alias="node.id", ge=0)
+        site: int = Field(alias="site.number", description="a number")
+
+    file = {"node.id": "x", "site.number": "y", "host.name": 5}
+    with pytest.raises(ConfigurationError) as raised:
+        check_all(lambda: load_settings(Sample, file), lambda: load_settings(Other, file))
+    lines = str(raised.value).splitlines()
+    assert [line.partition(" is not usable")[0] for line in lines] == [
+        "configuration node.id='x'",
+        "configuration host.name=5",
+        "configuration site.number='y'",
+    ]
+    assert raised.value.key == "node.id"
 
 
 def test_unknown_keys_are_listed() -> None:

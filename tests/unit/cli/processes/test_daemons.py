@@ -52,6 +52,7 @@ def test_a_dry_run_checks_the_file_and_starts_nothing(
     ("command", "properties", "override", "words"),
     [
         (daemons.broker, BROKER, "node.id=minus one", ("node.id", "minus one")),
+        (daemons.broker, BROKER, "broker.id=7", ("broker.id", "7", "node.id=1")),
         (daemons.broker, BROKER, "listeners=nowhere", ("listeners", "nowhere", "NAME://host:port")),
         (daemons.controller, BROKER, "antipode.site.name=a b", ("antipode.site.name", "a b", "letters")),
         (daemons.mirror, MIRROR, "num.streams=0", ("num.streams", "0", "1 to 64")),
@@ -82,3 +83,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
         daemons.broker(tmp_path / "nowhere.properties")
     assert ended.value.exit_code == 2
     assert "nowhere.properties" in capsys.readouterr().err
+
+
+def test_all_wrong_settings_are_named_with_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = _file(
+        tmp_path, {**BROKER, "num.partitions": "-5", "antipode.site.number": "x", "auto.create.topics.enable": "?"}
+    )
+    with pytest.raises(typer.Exit) as ended:
+        daemons.broker(file, is_dry_run=True)
+    assert ended.value.exit_code == 2
+    reported = capsys.readouterr().err
+    for named in ("num.partitions='-5'", "antipode.site.number='x'", "auto.create.topics.enable='?'"):
+        assert f"{file}: configuration {named} is not usable" in reported

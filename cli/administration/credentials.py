@@ -15,6 +15,7 @@ from cli.credentials.authority import (
     AUTHORITY_KEY,
     CERTIFICATE_DAYS,
     PRIVATE,
+    is_host,
     load_authority,
     make_authority,
     save_authority,
@@ -95,6 +96,9 @@ def certificate(
     hosts = host or []
     if role in (Role.BROKER, Role.MIRROR) and not hosts:
         raise usage_error(f"a {role} is a server: give --host, each name and address by which others reach it")
+    for one in hosts:
+        if not is_host(one):
+            raise usage_error(f"--host {one!r} is not usable: accepted is a DNS name or an IP address, without a port")
     with failures_as_messages():
         opened = load_authority(directory)
         if not is_dry_run:
@@ -158,7 +162,7 @@ def password(
     """
     with failures_as_messages():
         known = users.read_text(encoding="utf-8") if users.exists() else ""
-        given = file.read_text(encoding="utf-8").partition("\n")[0]
+        given = _first_line(file)
         try:
             text = with_user(known, name, given)
         except ValueError as error:
@@ -190,6 +194,13 @@ def znodes(
         changed, looked_at = asyncio.run(set_acls(zookeeper, is_dry_run=is_dry_run))
         facts: dict[str, object] = {"zookeeper": zookeeper, "znodes": looked_at, "changed": changed}
         _report(output, facts, is_dry_run=is_dry_run)
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").partition("\n")[0]
+    except UnicodeDecodeError as error:
+        raise usage_error(f"--password-file {file} cannot be read: {error}; accepted is a file in UTF-8") from error
 
 
 def _report(output: OutputFormat, facts: dict[str, object], *, is_dry_run: bool) -> None:

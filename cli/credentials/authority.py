@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ CERTIFICATE_DAYS: Final = 397
 """The longest validity that browsers and auditors accept, give or take a day."""
 BACKDATED: Final = dt.timedelta(minutes=5)
 """Clocks of two machines differ a little."""
+_DNS_NAME: Final = re.compile(
+    r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 
@@ -167,6 +171,15 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def is_host(text: str) -> bool:
+    """True for a DNS name, which may begin with a wildcard, and for an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return _DNS_NAME.fullmatch(text) is not None
+    return True
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,6 +106,8 @@ def up(
         has_arbiter=has_arbiter,
         is_secure=is_secure,
     )
+    if not has_arbiter and (lease_ms != UP_LEASE_MS or failover is not FailoverChoice.OBSERVE):
+        raise usage_error("--lease-ms and --failover go with --arbiter")
     filters = LinkFilters(
         topic_whitelist=split_list(whitelist),
         topic_blacklist=split_list(blacklist),
@@ -169,6 +172,12 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
     from cli.embedding.security import kcat_login
 
     first = next(iter(environment["sites"].values()))
+    file = shlex.quote(str(Path(environment["directory"]) / "environment.json"))
+    console.print(
+        f"for other terminals: export ANTIPODE_ENVIRONMENT={file} ANTIPODE_BOOTSTRAP_SERVER={first['bootstrap_servers']}",
+        markup=False,
+        soft_wrap=True,
+    )
     console.print(f"try: kcat{kcat_login(environment)} -L -b {first['bootstrap_servers'].split(',')[0]}", markup=False)
     console.print("stop with Ctrl-C")
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from cli.shared.failures import failures_as_messages
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment
 from runtime.process import ExitCode, run_daemon
@@ -88,6 +88,8 @@ def run(
 
     with failures_as_messages():
         is_file = plan.endswith((".yaml", ".yml")) or Path(plan).exists()
+        if is_file and link is not None:
+            raise usage_error(f"--link {link} goes with a ready plan: {plan} names its link itself")
         loaded = load_plan(Path(plan)) if is_file else None
         file = needed_environment(environment)
         sites = open_environment(file)

@@ -14,7 +14,7 @@ from rich.markup import escape
 from cli.links.mirrors import MirrorAddress, known_mirrors
 from cli.shared.brokers import problems_of_sites
 from cli.shared.failures import failures_as_messages
-from cli.shared.lists import split_list
+from cli.shared.lists import split_patterns
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from runtime.clock import SystemClock
@@ -77,7 +77,7 @@ def repair(
         if away := asyncio.run(problems_of_sites(request.bootstraps)):
             raise OperationalFailure("; ".join(away.values()))
         changed = {
-            "topic_whitelist": tuple(split_list(topic)),
+            "topic_whitelist": split_patterns("--topic", topic),
             "suspects": None if findings is None else _named_in(findings),
             "trusted_site": trust,
             "is_dry_run": is_dry_run,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dr.sites.site_client import SiteClient
 
 DEFAULT_ENVIRONMENT = Path("out/sites/environment.json")
+_ENVIRONMENTS = (
+    f"`antipode up` keeps environment.json in its --dir, and {DEFAULT_ENVIRONMENT} is not there in this directory"
+)
 
 EnvironmentFile = Annotated[
     Path | None,
@@ -52,7 +55,7 @@ def needed_environment(file: Path | None) -> Path:
     """The file that `environment_file` finds; raises a usage error when there is none."""
     found = environment_file(file)
     if found is None:
-        raise usage_error("give --environment FILE: the JSON that `antipode up --output json` prints")
+        raise usage_error(f"give --environment FILE: {_ENVIRONMENTS}")
     return found
 
 
@@ -75,7 +78,9 @@ def agents(file: Path | None, sites: Iterable[str] | None) -> Agents:
     given = dict(_site(text) for text in sites or ())
     found = environment_file(file) if file is not None or not given else None
     if found is None and not given:
-        raise usage_error("say where the sites are: --environment FILE, or --site name=host:port for each site")
+        raise usage_error(
+            f"say where the sites are: --environment FILE, or --site name=host:port for each site; {_ENVIRONMENTS}"
+        )
     with failures_as_messages():
         known = open_environment(found).agents() if found is not None else {}
     return {**known, **given}

@@ -15,7 +15,7 @@ import typer
 
 from cli.recovery.drill import new_directory
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.lists import split_list
+from cli.shared.lists import split_patterns
 from cli.shared.output import Output, OutputFormat, print_json
 from cli.shared.sites import EnvironmentFile
 from cli.shared.times import parse_time
@@ -162,8 +162,8 @@ def reconcile(
             sides = sides_of_link(environment, link) if not source and not target else sides_of_brokers(source, target)
             sides = replace(
                 sides,
-                topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
-                topic_blacklist=split_list(blacklist) or sides.topic_blacklist,
+                topic_whitelist=split_patterns("--whitelist", whitelist) or sides.topic_whitelist,
+                topic_blacklist=split_patterns("--blacklist", blacklist) or sides.topic_blacklist,
             )
             ways = Ways(
                 range_offsets=range_offsets,

@@ -4,9 +4,12 @@ value and what is accepted, before anything is asked.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
+from cli.shared import sites
 from tests.support.embedded.commands import app
 
 UNUSED = {"ANTIPODE_BOOTSTRAP_SERVER": "127.0.0.1:1"}
@@ -58,9 +61,25 @@ UNUSED = {"ANTIPODE_BOOTSTRAP_SERVER": "127.0.0.1:1"}
             "switchover a-b --to b --site b=x:1 --at 2020-01-01 --dry-run",
             "--at '2020-01-01' is in the past: accepted is a time to come",
         ),
+        ("up --failover automatic", "--lease-ms and --failover go with --arbiter"),
+        (
+            "credentials certificate --dir none --role broker --name a --file f --host a1.example.org:9092",
+            "--host 'a1.example.org:9092' is not usable: accepted is a DNS name or an IP address, without a port",
+        ),
+        (
+            "drill run deploy/examples/demo-drill.yaml --link b-a --dry-run",
+            "--link b-a goes with a ready plan: deploy/examples/demo-drill.yaml names its link itself",
+        ),
+        ("reconcile --source x:1 --target y:1 --whitelist a(", "--whitelist: pattern 'a(' is not a regular expression"),
+        ("reconcile --source x:1 --target y:1 --blacklist a(", "--blacklist: pattern 'a(' is not a regular expression"),
+        ("links list", "`antipode up` keeps environment.json in its --dir"),
     ],
 )
-def test_the_message_names_option_value_and_what_is_accepted(line: str, message: str) -> None:
+def test_the_message_names_option_value_and_what_is_accepted(
+    line: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTIPODE_ENVIRONMENT", raising=False)
+    monkeypatch.setattr(sites, "DEFAULT_ENVIRONMENT", Path("none/environment.json"))
     ended = CliRunner().invoke(app, line.split(), env=UNUSED)
     assert ended.exit_code == 2, (ended.output, ended.exception)
     assert message in ended.output

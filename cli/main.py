@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -121,7 +121,16 @@ def main() -> None:
     configure("antipode", level="WARNING")
     # it reports each attempt to connect; a command reports the failure once
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    first = sys.argv[1:2]
+    try:
+        _run(sys.argv[1:2])
+    except KeyboardInterrupt:
+        # before the command itself handles it: its modules are still imported
+        sys.stderr.write("interrupted\n")
+        sys.exit(ExitCode.FAILED)
+
+
+def _run(first: Sequence[str]) -> None:
+    """`first`: the name of the command, if there is one."""
     if not DAEMONS.intersection(first):
         end_by_sigterm_as_by_ctrl_c()
     try:

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 
 from cli.links.mirrors import Name
 from cli.shared.failures import failures_as_messages
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, SourceBootstrapServer, client_of
 from cli.shared.output import Output, OutputFormat, console, print_json
 from runtime.process import OperationalFailure
 
@@ -30,13 +30,7 @@ def translate_offset(
     is_upstream: Annotated[
         bool, typer.Option("--upstream", help="The offset is one of the target; print the source's.")
     ] = False,
-    source_bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            "--source-bootstrap-server",
-            help="Brokers of the source: needed where another link carries the same topics back under the same names.",
-        ),
-    ] = "",
+    source_bootstrap_server: SourceBootstrapServer = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Translate an offset of the source to the target's, or back, by the mirror's notes at the

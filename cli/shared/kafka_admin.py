@@ -52,6 +52,13 @@ BootstrapServer = Annotated[
         envvar="ANTIPODE_BOOTSTRAP_SERVER",
     ),
 ]
+SourceBootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--source-bootstrap-server",
+        help="Brokers of the source: needed where another link carries the same topics back under the same names.",
+    ),
+]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, SourceBootstrapServer, client_of
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 
@@ -35,13 +35,7 @@ def translate(
     is_upstream: Annotated[
         bool, typer.Option("--upstream", help="The query ran at the target and continues at the source.")
     ] = False,
-    source_bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            "--source-bootstrap-server",
-            help="Brokers of the source: needed where another link carries the same topics back under the same names.",
-        ),
-    ] = "",
+    source_bootstrap_server: SourceBootstrapServer = "",
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the offsets and write nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

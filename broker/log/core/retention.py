@@ -56,13 +56,11 @@ class RetentionHold(NamedTuple):
 
 
 class HeldSegments(NamedTuple):
-    """The part of one log that a hold keeps: bytes beyond the topic's limits, the time beyond
-    retention.ms, the used share of a bound (0 to 1), and the bytes that were deleted although they
-    should be held.
+    """The part of one log that a hold keeps: bytes beyond the topic's limits, the used share of a
+    bound (0 to 1), and the bytes that were deleted although they should be held.
     """
 
     size_bytes: int = 0
-    overdue_ms: int = 0
     share: float = 0.0
     given_up_bytes: int = 0
 
@@ -152,7 +150,7 @@ def _with_hold(
     if given_up_bytes:
         reason = f"{reason}; {given_up_bytes} bytes of it a standby lacks, for which no more may be held"
     share = max(held_bytes / max(hold.bytes_max, 1), overdue_ms / max(hold.ms_max, 1))
-    held = HeldSegments(held_bytes, overdue_ms, share, given_up_bytes)
+    held = HeldSegments(held_bytes, share, given_up_bytes)
     return Expiry(count, reason if count else "", held)
 
 

@@ -22,8 +22,6 @@ from mirror.flow.core.lag import Lag
 from wire.protocol.ids import UNKNOWN
 from wire.rules.links import matches
 
-RANKS = 6
-
 RECORD_BYTES_ASSUMED = 100
 """Size of a record where none has been mirrored yet."""
 

@@ -103,7 +103,7 @@ def held(policy=AGED, *, from_offset=0, ms_max=10_000, bytes_max=10_000, log_sta
 def test_segments_that_the_standby_lacks_are_held():
     found = held(from_offset=20)
     assert found.segment_count == 2
-    assert found.held == HeldSegments(size_bytes=200, overdue_ms=1_500, share=0.15, given_up_bytes=0)
+    assert found.held == HeldSegments(size_bytes=200, share=0.15, given_up_bytes=0)
 
 
 def test_a_segment_of_which_the_standby_has_only_a_part_is_held():
@@ -119,7 +119,7 @@ def test_segments_held_too_long_are_given_up_and_counted():
     found = held(ms_max=2_000)
     assert (found.segment_count, found.held.given_up_bytes) == (2, 200)
     assert "200 bytes of it a standby lacks" in found.reason
-    assert (found.held.size_bytes, found.held.overdue_ms, found.held.share) == (200, 1_500, 0.75)
+    assert (found.held.size_bytes, found.held.share) == (200, 0.75)
 
 
 def test_more_bytes_than_may_be_held_go_the_oldest_first():
@@ -145,5 +145,5 @@ def test_without_anything_expired_nothing_is_held():
 
 def test_the_figures_of_a_broker_are_those_of_all_its_logs():
     assert Held.of([HeldSegments()]) == Held()
-    found = Held.of([HeldSegments(100, 5, 0.5), HeldSegments(), HeldSegments(50, 0, 0.75)])
+    found = Held.of([HeldSegments(100, 0.5), HeldSegments(), HeldSegments(50, 0.75)])
     assert found == Held(logs=2, size_bytes=150, share=0.75)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from clients.core.line import TURNS, Line
 from mirror.flow.core.lag import Lag
 from mirror.flow.core.priorities import (
-    RANKS,
     Classes,
     TokenBucket,
     TopicClass,
@@ -18,6 +17,8 @@ from mirror.flow.core.priorities import (
     share_bytes,
 )
 from wire.protocol.ids import UNKNOWN
+
+RANKS = 2 * len(TopicClass)
 
 
 def test_the_live_tail_of_every_class_goes_before_any_backfill() -> None:

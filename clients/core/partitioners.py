@@ -114,12 +114,13 @@ def checked(partition: int, choice: Choice) -> int:
     """Returns the partition that a partitioner chose, if the topic has it. Raises
     PartitionOutOfRange.
     """
+    accepted = f"accepted are 0 to {choice.partition_count - 1}"
     # A partitioner of the application may return any value.
-    if isinstance(partition, int) and 0 <= partition < choice.partition_count:
+    if not isinstance(partition, int):
+        raise PartitionOutOfRange(f"the partitioner returned partition {partition!r} of {choice.topic}; {accepted}")
+    if 0 <= partition < choice.partition_count:
         return partition
-    raise PartitionOutOfRange(
-        f"the partitioner returned partition {partition!r} of {choice.topic}; accepted are 0 to {choice.partition_count - 1}"
-    )
+    raise PartitionOutOfRange(f"topic {choice.topic} has no partition {partition}; {accepted}")
 
 
 def _drawn(choice: Choice, draw: Draw) -> int:

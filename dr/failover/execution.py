@@ -71,6 +71,7 @@ class FailoverRun(Struct, kw_only=True):
     _steps: list[StepReport] = field(default_factory=list)
     _unix_at_zero_ms: int = 0
     _asked_s: float = 0.0
+    _wait_began_ms: float = 0.0
 
     def __post_init__(self) -> None:
         # The wall clock is read once: deadlines must not move when the machine's clock is set
@@ -229,14 +230,15 @@ class FailoverRun(Struct, kw_only=True):
         step, reason = decision.step, decision.reason
         if not self._steps or self._steps[-1].step != step.value:
             self.journal.write("step begins", step=step.value, reason=reason)
-            self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
+            self._wait_began_ms = self.clock.monotonic_ms()
+            self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self._wait_began_ms)
         self.progress(step.value, reason)
         share, least_s = (STOPPED_PAUSE_SHARE, STOPPED_POLL_S) if are_writers_stopped else (PAUSE_SHARE, POLL_S)
         # Queries load sites whose writers wait, so the pause grows with the time of the last
         # queries.
         await asyncio.sleep(max(least_s, share * self._asked_s) if is_pause_due else 0)
         first = self._steps[-1]
-        duration_ms = self.clock.now_ms() - first.started_at_ms
+        duration_ms = round(self.clock.monotonic_ms() - self._wait_began_ms)
         self._steps[-1] = StepReport(
             step=first.step, reason=first.reason, started_at_ms=first.started_at_ms, duration_ms=duration_ms
         )

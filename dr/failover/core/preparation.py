@@ -111,7 +111,7 @@ class Preparation:
             return refuse(
                 f"{named}, and the mirror does not catch up within {policy.drain_timeout_ms} "
                 f"ms{named_unprotected(target)}; "
-                "nothing was changed: repair the link, allow more lag, or accept data loss"
+                "nothing was changed: repair the link, allow more lag, or accept data loss (--accept-data-loss)"
             )
         return Decision(step=Step.PREPARE, reason=f"{named}; writers continue meanwhile")
 

@@ -98,7 +98,7 @@ def bypass_refusal(bypass: str, policy: FailoverPolicy) -> str:
     """Refuse while a log of the fenced source grows: a writer bypasses the fence."""
     if not bypass or policy.accepts_data_loss:
         return ""
-    return f"{bypass}: a writer bypasses the fence; find it, or accept data loss"
+    return f"{bypass}: a writer bypasses the fence; find it, or accept data loss (--accept-data-loss)"
 
 
 def fence_refusal(evidence: Evidence, policy: FailoverPolicy, *, fence_problem: str) -> str:
@@ -109,7 +109,7 @@ def fence_refusal(evidence: Evidence, policy: FailoverPolicy, *, fence_problem: 
         return ""
     return (
         f"{evidence.source.site} answers but could not be fenced ({fence_problem}), so it could continue "
-        f"to take writes that would be lost; accept data loss to continue anyway"
+        f"to take writes that would be lost; accept data loss (--accept-data-loss) to continue anyway"
     )
 
 
@@ -120,7 +120,7 @@ def divergence_refusal(found: Differences, *, to_site: str, source_site: str) ->
     named = found.summary(copy_site=to_site, source_site=source_site)
     return (
         f"{to_site} is not a copy of {source_site}: {named}; reset these copies (antipode links reset), "
-        f"or accept data loss to promote {to_site} with its present records"
+        f"or accept data loss (--accept-data-loss) to promote {to_site} with its present records"
     )
 
 
@@ -134,7 +134,7 @@ def lag_refusal(target: SiteEvidence, *, remaining_records: int, allowed: int | 
         f"{remaining_records} records known at the active site are not at {target.site}, more than the "
         f"{allowed} allowed"
         f"{stopped_for}; "
-        f"repair the link, allow more, or accept data loss{named_unprotected(target)}"
+        f"repair the link, allow more, or accept data loss (--accept-data-loss){named_unprotected(target)}"
     )
 
 
@@ -149,7 +149,11 @@ def truncation_refusal(target: SiteEvidence, policy: FailoverPolicy) -> str:
 
 def lack_refusal(problem: str) -> str:
     """Refuse if other parts than records are missing, or are not known to be there."""
-    return f"{problem}; check that the link's mirror runs and read its log, or accept data loss" if problem else ""
+    return (
+        f"{problem}; check that the link's mirror runs and read its log, or accept data loss (--accept-data-loss)"
+        if problem
+        else ""
+    )
 
 
 def named_unprotected(target: SiteEvidence) -> str:

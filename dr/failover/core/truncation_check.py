@@ -52,5 +52,5 @@ class TruncationCheck:
         return (
             f"{iso_time(self._policy.kept_before_ms)} is before the compaction of logs at {target.site}, which would be "
             f"truncated there: {named}{more}; keys would be missing whose older records compaction has removed: "
-            f"choose a later time, or accept data loss"
+            f"choose a later time, or accept data loss (--accept-data-loss)"
         )

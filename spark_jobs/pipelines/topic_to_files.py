@@ -161,7 +161,10 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
         if key in last and one.start > last[key].end
     }
     gone = f"; the topic has deleted offsets {_sentence(deleted)} before a run" if deleted else ""
-    return f"wrote offsets {_sentence(ranges)} of {topic} to {target}{gone}{lost and f'; {lost}'}"
+    written = (
+        f"wrote offsets {named} of {topic} to {target}" if (named := _sentence(ranges)) else f"{topic} has nothing new"
+    )
+    return f"{written}{gone}{lost and f'; {lost}'}"
 
 
 def keep_ranges(directory: Path, number: int, ranges: Ranges) -> None:

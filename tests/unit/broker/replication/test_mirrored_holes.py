@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from broker.log.directories.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.metadata.core.topic_images import PartitionImage
-from broker.metrics import TopicMetrics
+from broker.metrics import BrokerMetrics, TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.mirror_append import append_mirrored
+from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
+from broker.settings.loading import load_broker_settings
 from runtime.disk import RealDisk
+from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, open_log
-from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.protocol.messages.mirror_append_codec import PartitionToMirror
 
 SOURCE_END = 40
 
 
+def own_replicas(directory: Path) -> Replicas:
+    settings = load_broker_settings(
+        {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": str(directory), "zookeeper.connect": "none:1"}
+    )
+    clock = ManualClock(NOW_MS)
+    logs = LogStore([str(directory)], RealDisk(), now_ms=clock.now_ms)
+    cuts = TruncatedRecords(RealDisk(), bytes_max=0)
+    return Replicas(settings, clock, logs, BrokerMetrics(), cuts=cuts)
+
+
 @pytest.mark.parametrize(("first_offset", "thinned_to"), [(0, 0), (5, SOURCE_END)])
-def test_a_copy_knows_up_to_where_its_source_may_have_removed_records(
+async def test_a_copy_knows_up_to_where_its_source_may_have_removed_records(
     tmp_path: Path, first_offset: int, thinned_to: int
 ) -> None:
     log: PartitionLog = open_log(tmp_path / "t-0")
@@ -35,7 +47,7 @@ def test_a_copy_knows_up_to_where_its_source_may_have_removed_records(
     hosted = HostedPartition(
         topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
     )
-    replicas: Any = QuietReplicas(TruncatedRecords(RealDisk(), bytes_max=1 << 20))
+    replicas = own_replicas(tmp_path)
     sent = PartitionToMirror(0, 0, SOURCE_END, 0, 1, batch(base_offset=first_offset, leader_epoch=1))
     append_mirrored(replicas, hosted, sent, now_ms=NOW_MS)
     assert log.log_end_offset > first_offset

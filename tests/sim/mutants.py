@@ -92,9 +92,9 @@ def _truncates_at_each_new_leader(changes: Original) -> Any:
             self.position = first
             return first
 
-        def change(self, hosted: HostedPartition, partition: PartitionImage, topic: Any) -> None:
+        def change(self, hosted: HostedPartition, partition: PartitionImage, topic: Any, *, now_ms: float) -> None:
             former = hosted.state.leader_epoch
-            self._changes.change(hosted, partition, topic)
+            self._changes.change(hosted, partition, topic, now_ms=now_ms)
             if hosted.state.is_follower and hosted.state.leader_epoch != former:
                 end = hosted.state.high_watermark
                 following.truncate_replica(self._partitions, hosted, end, reason="mutant", now_ms=0)

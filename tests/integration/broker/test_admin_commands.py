@@ -113,7 +113,7 @@ def test_records_before_an_offset_or_a_time_are_deleted(antipode: Command, topic
     assert starts() == [4, 0]
     antipode("topics", "delete-records", topic, "--before", "6", "--partition", "0", "--yes")
     assert starts() == [6, 0]
-    assert "OFFSET_OUT_OF_RANGE" in antipode(
+    assert "accepted are offsets up to 10" in antipode(
         "topics", "delete-records", topic, "--before", "60", "--partition", "0", "--yes", code=1
     )
     assert "would be deleted" in antipode("topics", "delete", topic, "--dry-run")

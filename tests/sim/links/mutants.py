@@ -170,8 +170,10 @@ def _hides_the_loss_of_data(closed: Original) -> Original:
 
 
 def _removes_the_lease_at_the_active_site_first(_: Original) -> Original:
-    async def remove(name: str, changes: LinkChanges, *, active: SiteClient, standby: SiteClient) -> LinkRecord:
-        record = await active.alter_link(name, changes, is_dry_run=False, timeout_ms=STORE_TIMEOUT_MS)
+    async def remove(
+        name: str, changes: LinkChanges, *, active: SiteClient, standby: SiteClient, is_dry_run: bool
+    ) -> LinkRecord:
+        record = await active.alter_link(name, changes, is_dry_run=is_dry_run, timeout_ms=STORE_TIMEOUT_MS)
         with suppress(OperationalFailure):
             await standby.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
         return record

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 REFUSED = {
     "topic twice": (("topics", "create", "{topic}"), 1, ("{topic}", "already exists")),
     "topic name": (("topics", "create", "a b"), 1, ("'a b'", "other than ASCII alphanumerics")),
-    "no partitions": (("topics", "create", "none", "--partitions", "0"), 1, ("larger than 0",)),
+    "no partitions": (("topics", "create", "none", "--partitions", "0"), 1, ("0 new partitions", "1 to 20000")),
     "too many partitions": (("topics", "create", "none", "--partitions", "99999999"), 2, ("none", "1..100000")),
     "too many replicas": (("topics", "create", "none", "--replication-factor", "99999"), 2, ("none", "10000")),
     "too many more": (("topics", "add-partitions", "{topic}", "99999999"), 2, ("{topic}", "1..100000")),
@@ -28,7 +28,7 @@ REFUSED = {
     "config option": (("topics", "create", "none", "--config", "soon"), 2, ("--config 'soon'", "key=value")),
     "set option": (("topics", "configs", "{topic}", "--set", "soon"), 2, ("--set 'soon'", "key=value")),
     "fewer partitions": (("topics", "add-partitions", "{topic}", "1"), 1, ("partitions=1", "more than the 2")),
-    "no such topic": (("topics", "delete", "nowhere", "--yes"), 1, ("nowhere", "UNKNOWN_TOPIC_OR_PART")),
+    "no such topic": (("topics", "delete", "nowhere", "--yes"), 1, ("topic nowhere", "antipode topics list")),
     "no time": (("topics", "offsets", "{topic}", "--at", "soon"), 2, ("--at 'soon'", "earliest, latest")),
     "time before 1970": (
         # In ListOffsets -1 ms is the end of the log: everything would be deleted.

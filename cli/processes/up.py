@@ -107,7 +107,7 @@ def up(
         is_secure=is_secure,
     )
     if not has_arbiter and (lease_ms != UP_LEASE_MS or failover is not FailoverChoice.OBSERVE):
-        raise usage_error("--lease-ms and --failover go with --arbiter")
+        raise usage_error(f"--lease-ms {lease_ms} and --failover {failover.value} have no effect: add --arbiter")
     filters = LinkFilters(
         topic_whitelist=split_list(whitelist),
         topic_blacklist=split_list(blacklist),

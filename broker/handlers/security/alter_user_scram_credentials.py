@@ -96,7 +96,10 @@ def _refusal(entry: Any) -> _Outcome | None:
         message = f"iterations={iterations} of user {entry.name}; accepted is {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         return _UNACCEPTABLE, message
     if not getattr(entry, "salt", b"x") or not getattr(entry, "salted_password", b"x"):
-        return _UNACCEPTABLE, "Salt and salted password must not be empty"
+        return (
+            _UNACCEPTABLE,
+            f"the salt or the salted password of user {entry.name} is empty; accepted is neither empty",
+        )
     return None
 
 

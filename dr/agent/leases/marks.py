@@ -87,15 +87,16 @@ class SyncMarks:
         """True if the standby lacks records of a broker of the site, or may lack them: a broker
         that does not know all leaders may not know what its new partitions lack.
         """
-        doors = self._doors
+        doors, facts = self._doors, self._doors.cache.facts
+        leaders_digest = facts.leaders_digest(record)
         asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, asks_leaders=True)
-        for registration, _ in tuple(doors.cache.facts.brokers.values()):
+        for registration, _ in facts.brokers.values():
             broker = doors.channels.broker_control(registration.grpc_address)
             try:
                 reply = await broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
             except grpc.aio.AioRpcError:
                 return True
-            if reply.is_standby_behind or reply.leaders_digest != doors.cache.facts.leaders_digest(record):
+            if reply.is_standby_behind or reply.leaders_digest != leaders_digest:
                 return True
         return False
 

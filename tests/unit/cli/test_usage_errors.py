@@ -61,7 +61,7 @@ UNUSED = {"ANTIPODE_BOOTSTRAP_SERVER": "127.0.0.1:1"}
             "switchover a-b --to b --site b=x:1 --at 2020-01-01 --dry-run",
             "--at '2020-01-01' is in the past: accepted is a time to come",
         ),
-        ("up --failover automatic", "--lease-ms and --failover go with --arbiter"),
+        ("up --failover automatic", "--failover automatic have no effect: add --arbiter"),
         (
             "credentials certificate --dir none --role broker --name a --file f --host a1.example.org:9092",
             "--host 'a1.example.org:9092' is not usable: accepted is a DNS name or an IP address, without a port",

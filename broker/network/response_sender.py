@@ -71,7 +71,7 @@ class ResponseSender:
         self._held_answers_bytes = 0
         for answer in self._unsent:
             if not answer.may_be_sent():
-                self.close("a response waited until it must not be sent any more")
+                self.close("a response must not be sent any more: the lease of its link has ended")
                 return
         try:
             is_all_sent = self._send_some()

@@ -21,8 +21,8 @@ from wire.protocol.ids import PartitionKey
 
 FINDINGS_MAX = 10_000
 ANSWER_BYTES = 128 * 1024
-"""A range is often one batch, and a fetch cannot be ended by an offset: what lies behind the range
-in an answer crosses the line in vain.
+"""A range is often one batch, and a fetch has no last offset: a larger answer would bring more
+batches behind the range, which the comparison does not use.
 """
 
 

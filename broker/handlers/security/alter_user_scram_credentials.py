@@ -98,7 +98,7 @@ def _refusal(entry: Any) -> _Outcome | None:
     if not getattr(entry, "salt", b"x") or not getattr(entry, "salted_password", b"x"):
         return (
             _UNACCEPTABLE,
-            f"the salt or the salted password of user {entry.name} is empty; accepted is neither empty",
+            f"user {entry.name} has an empty salt or salted password; accepted is at least a byte of each",
         )
     return None
 

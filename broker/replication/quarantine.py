@@ -24,13 +24,18 @@ import json
 import os
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
-from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from broker.log.directories.truncated_names import (
+    LEADING_CHARACTERS,
+    TRUNCATED_PREFIX,
+    short_topic,
+    truncated_name,
+)
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.batch_scan import BatchScan
@@ -42,15 +47,8 @@ from wire.protocol.json_documents import parse_json
 
 log = get_logger(__name__)
 
-PREFIX: Final = "0.cut."
-"""Kafka's dump tool reads a number in front of the first dot."""
 BYTES_MAX_KEY: Final = "antipode.truncated.records.max.bytes"
 PIECE_BYTES: Final = 1 << 20
-_NAME_BYTES_MAX: Final = 255
-_LEADING_CHARACTERS: Final = 200
-"""Length of a topic's name in the name of a file, followed by a digest of the whole, where the
-whole would be too long.
-"""
 BATCHES, ACCOUNT = ".log", ".json"
 
 
@@ -207,7 +205,7 @@ class Quarantine:
         Of truncated records whose file could not have the topic's whole name, the topic is named if
         it is among `topics`.
         """
-        whole_names = {_short_topic(topic): topic for topic in topics if len(topic) > _LEADING_CHARACTERS}
+        whole_names = {short_topic(topic): topic for topic in topics if len(topic) > LEADING_CHARACTERS}
         found = (
             one for directory in directories for one in (*self._kept_in(directory), *self._truncated_in(directory))
         )
@@ -239,7 +237,7 @@ class Quarantine:
         return [*self._kept_in(directory, names), *self._truncated_in(directory, names, has_offsets=False)]
 
     def _kept_in(self, directory: str, wanted: Container[str] | None = None) -> list[Entry]:
-        files = {file.name: file for file in self._disk.entries(directory, f"{PREFIX}@")}
+        files = {file.name: file for file in self._disk.entries(directory, f"{TRUNCATED_PREFIX}@")}
         names = [name.removesuffix(ACCOUNT) for name in files if name.endswith(ACCOUNT)]
         return [
             entry
@@ -270,7 +268,7 @@ class Quarantine:
         self, directory: str, wanted: Container[str] | None = None, *, has_offsets: bool = True
     ) -> list[Entry]:
         found = []
-        for one in self._disk.entries(directory, PREFIX):
+        for one in self._disk.entries(directory, TRUNCATED_PREFIX):
             place, name = _truncated_place(one.name), one.name.removesuffix(BATCHES)
             if place is None or not (wanted is None or name in wanted):
                 continue
@@ -350,8 +348,8 @@ def _used_bytes(files: Mapping[str, DirectoryEntry]) -> int:
 def _truncated_place(file_name: str) -> tuple[str, int] | None:
     """Topic and partition of a file of truncated records; None for another file."""
     name = file_name.removesuffix(BATCHES)
-    topic, _, partition = name.removeprefix(PREFIX).rpartition("-")
-    is_one = file_name.startswith(PREFIX) and name != file_name and "@" not in name and partition.isdecimal()
+    topic, _, partition = name.removeprefix(TRUNCATED_PREFIX).rpartition("-")
+    is_one = file_name.startswith(TRUNCATED_PREFIX) and name != file_name and "@" not in name and partition.isdecimal()
     return (topic, int(partition)) if is_one else None
 
 
@@ -361,15 +359,4 @@ def _as_kept(entry: Entry) -> KeptEntry:
 
 def _place(topic_id: bytes, partition: int) -> str:
     """The prefix of the names of a partition's entries."""
-    return f"{PREFIX}@{topic_id.hex()}-{partition}-"
-
-
-def truncated_name(topic: str, partition: int) -> str:
-    """The name of the file that keeps what a log loses inside its site."""
-    name = f"{PREFIX}{topic}-{partition}{BATCHES}"
-    return name if len(name) <= _NAME_BYTES_MAX else f"{PREFIX}{_short_topic(topic)}-{partition}{BATCHES}"
-
-
-def _short_topic(topic: str) -> str:
-    """No topic has this name, for the sake of its tilde."""
-    return f"{topic[:_LEADING_CHARACTERS]}~{blake2b(topic.encode(), digest_size=8).hexdigest()}"
+    return f"{TRUNCATED_PREFIX}@{topic_id.hex()}-{partition}-"

@@ -4,30 +4,36 @@ A leader that lost its followers accepts acks=1 until it learns of its successor
 it accepted then, and their copies at followers, are truncated when it becomes a follower. Before
 that it copies the batches unchanged to `0.cut.<topic>-<partition>.log` beside the partitions'
 folders. Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name
-that is too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition;
-records that do not fit, or cannot be written, are counted as not kept. A copy is not flushed to
-disk. An interrupted truncation copies again: a batch may be in the file twice.
+that is too long is shortened (`truncated_names.py`). Copies are bounded for each partition;
+records that do not fit, or cannot be written, are counted as not kept. A copy is on disk before the
+log is truncated. An interrupted truncation copies again: a batch may be in the file twice.
 
-Called on the event loop: by `follower_append.py` before a truncation, by `replicas.py` when a topic
+Called on the event loop: by `replica_fetcher.py` before a truncation, by `replicas.py` when a topic
 is deleted. Other threads read the figures.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
+from broker.log.directories.truncated_names import truncated_name
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.batch_scan import BatchScan
-from broker.replication.quarantine import Quarantine, truncated_name
+from broker.log.sound_batches import sound_batches
+from broker.log.threads import in_thread
+from broker.replication.quarantine import Quarantine
 from runtime.disk import Disk, write_all
 from runtime.logs import get_logger
+from wire.batches.record_batch import BatchHeader
 
 log = get_logger(__name__)
 
@@ -86,26 +92,25 @@ class TruncatedRecords:
         """The counts of each partition that lost records."""
         return dict(self._by_partition)
 
-    def keep(self, cut: PartitionLog, offset: int) -> int:
-        """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never
-        raises: the truncation must continue.
+    async def keep(self, cut: PartitionLog, offset: int) -> int:
+        """Copy what the log holds from `offset` on, as far as there is room, and return when it is
+        on disk: how many bytes. Raises no error: the truncation must continue.
         """
-        if not self._bytes_max:
+        if not self._bytes_max or offset >= cut.log_end_offset:
             return 0
-        path = path_of(cut)
         try:
             # the log's start may lie above: nothing below it can be read
-            return self._copy(cut, max(offset, cut.log_start_offset), path)
+            return await self._copy(cut, max(offset, cut.log_start_offset), path_of(cut))
         except (OSError, StorageError) as error:
             log.warning(
                 "truncated records could not be kept", topic=cut.topic, partition=cut.partition, reason=str(error)
             )
             return 0
 
-    def _copy(self, cut: PartitionLog, offset: int, path: str) -> int:
+    async def _copy(self, cut: PartitionLog, offset: int, path: str) -> int:
+        begin = position = await in_thread(partial(whole_end, self._disk, path))
         descriptor = self._disk.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            begin = position = self._whole_end(descriptor, path)
             # the bound counts what is in the file from earlier truncations too
             while offset < cut.log_end_offset and position < self._bytes_max:
                 with cut.read(offset, max_bytes=min(PIECE_BYTES, self._bytes_max - position)) as piece:
@@ -114,23 +119,13 @@ class TruncatedRecords:
                 if not content or position + len(content) > self._bytes_max:
                     break
                 position += write_all(self._disk, descriptor, [content], position)
+                await asyncio.sleep(0)
+            if position > begin:
+                await in_thread(partial(self._disk.fdatasync, descriptor))
+                await in_thread(partial(self._disk.fsync_directory, os.path.dirname(path)))
         finally:
             self._disk.close(descriptor)
         return position - begin
-
-    def _whole_end(self, descriptor: int, path: str) -> int:
-        """The end of the last whole batch in the file, in bytes: an interrupted copy may have left
-        half of one.
-        """
-        size = self._disk.size(descriptor)
-        end = 0
-        with contextlib.suppress(CorruptLog):
-            for position, header in BatchScan(self._disk, descriptor, path, 0, size):
-                end = position + header.size_bytes
-        # else a partial batch in front would hide the next batches from every reader
-        if end < size:
-            self._disk.truncate(descriptor, end)
-        return end
 
     def record(self, cut: PartitionLog, made: TruncationCounts) -> None:
         """The log has been truncated."""
@@ -155,3 +150,55 @@ def _remove_now(disk: Disk, path: str) -> None:
 def path_of(cut: PartitionLog) -> str:
     """The file beside the log's folder for the records that are truncated from it."""
     return f"{os.path.dirname(cut.directory)}/{truncated_name(cut.topic, cut.partition)}"
+
+
+def whole_end(disk: Disk, path: str) -> int:
+    """The end of the last whole batch in a file of truncated records, in bytes, after repair:
+    readers of the file do not find what lies behind other bytes. An interrupted copy may have left
+    a part of a batch, which is removed. Damaged bytes in front of sound batches are removed too.
+    Blocks. OSError, StorageError.
+    """
+    descriptor = disk.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        size = disk.size(descriptor)
+        end = 0
+        with contextlib.suppress(CorruptLog):
+            for position, header in BatchScan(disk, descriptor, path, 0, size):
+                end = position + header.size_bytes
+        if end == size:
+            return end
+        behind = sound_batches(disk, descriptor, path, end, size)
+        first = next(behind, None)
+        if first is None:
+            disk.truncate(descriptor, end)
+            return end
+        return _without_damage(disk, descriptor, path, end, chain([first], behind))
+    finally:
+        disk.close(descriptor)
+
+
+def _without_damage(disk: Disk, damaged: int, path: str, end: int, behind: Iterable[tuple[BatchHeader, bytes]]) -> int:
+    """Replace the file by one of its content up to `end` and the batches behind; its new size."""
+    temporary = f"{path}.tmp"
+    descriptor = disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        written = 0
+        while written < end:
+            written += write_all(
+                disk, descriptor, [disk.pread(damaged, min(PIECE_BYTES, end - written), written)], written
+            )
+        for _, content in behind:
+            written += write_all(disk, descriptor, [content], written)
+        disk.fdatasync(descriptor)
+    finally:
+        disk.close(descriptor)
+    log.warning(
+        "damaged bytes removed from a file of truncated records",
+        path=path,
+        position=end,
+        removed_bytes=disk.size(damaged) - written,
+        kept_bytes_behind=written - end,
+    )
+    disk.rename(temporary, path)
+    disk.fsync_directory(os.path.dirname(path))
+    return written

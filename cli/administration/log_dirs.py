@@ -93,14 +93,16 @@ def show_truncated(
 
     Example: antipode log-dirs show-truncated disk1/kafka/0.cut.orders-3.log --offsets
     """
-    from broker.replication.quarantine import PREFIX
+    from broker.log.directories.truncated_names import TRUNCATED_PREFIX
     from wire.batches.record_batch import InvalidBatch
     from wire.batches.records import decode_records
 
-    name = file.name.removeprefix(PREFIX).removesuffix(".log")
+    name = file.name.removeprefix(TRUNCATED_PREFIX).removesuffix(".log")
     topic, _, partition = name.rpartition("-")
-    if not file.name.startswith(PREFIX) or not topic or not partition.isdecimal():
-        raise usage_error(f"{file.name} is not the name of such a file: accepted is {PREFIX}TOPIC-PARTITION.log")
+    if not file.name.startswith(TRUNCATED_PREFIX) or not topic or not partition.isdecimal():
+        raise usage_error(
+            f"{file.name} is not the name of such a file: accepted is {TRUNCATED_PREFIX}TOPIC-PARTITION.log"
+        )
     show = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
     with failures_as_messages():
         try:

@@ -97,7 +97,7 @@ def _truncates_at_each_new_leader(changes: Original) -> Any:
             self._changes.change(hosted, partition, topic, now_ms=now_ms)
             if hosted.state.is_follower and hosted.state.leader_epoch != former:
                 end = hosted.state.high_watermark
-                following.truncate_replica(self._partitions, hosted, end, reason="mutant", now_ms=0)
+                following.truncate_replica(self._partitions, hosted, end, reason="mutant", now_ms=0, kept_bytes=0)
 
     return Truncating
 

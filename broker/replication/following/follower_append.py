@@ -34,15 +34,18 @@ def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
     )
 
 
-def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
+def apply_answer(
+    replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int, kept_bytes: int = 0
+) -> None:
     """Append the records, or truncate the log where the leader's history is another; follow high
-    watermark and log start.
+    watermark and log start. `kept_bytes` were copied from the part to be truncated.
 
     BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them
     is then.
     """
     if truncation_wanted(hosted, fetched) is not None:
-        truncate_where_histories_differ(replicas, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
+        leader_end = EpochEnd(*fetched.diverging_epoch)
+        truncate_where_histories_differ(replicas, hosted, leader_end, now_ms=now_ms, kept_bytes=kept_bytes)
         return
     records = fetched.records
     if isinstance(records, memoryview) and len(records):
@@ -64,19 +67,22 @@ def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int
     # both -1: the leader names no divergence (KIP-595's tagged field is absent)
     if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
         return None
-    return hosted.end_of_truncation(_where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch)))
+    return hosted.end_of_truncation(where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch)))
 
 
 def truncate_where_histories_differ(
-    replicas: Replicas, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int
+    replicas: Replicas, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int, kept_bytes: int = 0
 ) -> None:
     """The leader knows another end of the last epoch here."""
-    offset = _where_histories_part(hosted, leader_end)
+    offset = where_histories_part(hosted, leader_end)
     reason = f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader"
-    truncate_replica(replicas, hosted, offset, reason=reason, now_ms=now_ms)
+    truncate_replica(replicas, hosted, offset, reason=reason, now_ms=now_ms, kept_bytes=kept_bytes)
 
 
-def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
+def where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
+    """The offset from which the log has other records than the leader, whose response has this
+    end of an epoch.
+    """
     return truncation_offset(
         leader_end=leader_end,
         own_end=hosted.log.epoch_end_offset(leader_end.epoch) if leader_end.epoch >= 0 else EpochEnd(-1, -1),
@@ -86,17 +92,16 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
 
 
 def truncate_replica(
-    replicas: HostedPartitions, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int
+    replicas: HostedPartitions, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int, kept_bytes: int
 ) -> None:
     """Truncate the log at `offset`, or empty it for a new copy if compaction went further. A
-    truncation below the high watermark is the cost of an unclean election. The removed records that
-    only this replica may have are copied first.
+    truncation below the high watermark is the cost of an unclean election. The caller has copied
+    the records from `offset` on, as many bytes as there was room for (`TruncatedRecords.keep`):
+    records that were acknowledged with acks=1 can still be exported.
     """
     end, high_watermark = hosted.log.log_end_offset, hosted.state.high_watermark
     if offset >= end:
         return
-    # copied before they are truncated: records acknowledged with acks=1 can still be exported
-    kept = replicas.cuts.keep(hosted.log, offset)
     removed_bytes = hosted.log.bytes_between(max(offset, hosted.log.log_start_offset), end)
     whole_end = hosted.end_of_truncation(offset)
     hosted.log.truncate_to(whole_end)
@@ -110,7 +115,7 @@ def truncate_replica(
         count=1,
         records=end - first_offset,
         bytes=removed_bytes,
-        kept_bytes=kept,
+        kept_bytes=kept_bytes,
         first_offset=first_offset,
         at_ms=now_ms,
     )
@@ -124,17 +129,22 @@ def truncate_replica(
         log_end_offset=end,
         truncated_to=truncated_end,
         truncated_bytes=made.bytes,
-        kept_bytes=kept,
+        kept_bytes=kept_bytes,
         high_watermark=high_watermark,
         leader=hosted.state.leader,
         reason=reason,
     )
 
 
-def resume_in_range(replicas: Replicas, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
-    """Go on where the leader's log begins or ends."""
+def resume_in_range(
+    replicas: Replicas, hosted: HostedPartition, found: OutOfRange, *, now_ms: int, kept_bytes: int = 0
+) -> None:
+    """Go on where the leader's log begins or ends. `kept_bytes` were copied from the part behind
+    the leader's end.
+    """
     if not found.must_restart:
-        truncate_replica(replicas, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
+        reason = "the leader's log ends there"
+        truncate_replica(replicas, hosted, found.offset, reason=reason, now_ms=now_ms, kept_bytes=kept_bytes)
         return
     state_change.warning(
         "log restarts at the leader's log start offset",

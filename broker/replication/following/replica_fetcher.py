@@ -13,14 +13,16 @@ from collections.abc import Callable
 
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.log.core.batch_checks import BatchRejected
+from broker.log.core.leader_epochs import EpochEnd
 from broker.log.errors import StorageError
-from broker.replication.following.core.follower import Reaction, reaction_to, resume_out_of_range
+from broker.replication.following.core.follower import OutOfRange, Reaction, reaction_to, resume_out_of_range
 from broker.replication.following.follower_append import (
     apply_answer,
     flush_if_demanded,
     position_of,
     resume_in_range,
     truncation_wanted,
+    where_histories_part,
 )
 from broker.replication.following.source_session import PARTITION_PAUSE_MS, Asked, FollowedPartition, SourceSession
 from broker.replication.hosted_partition import HostedPartition
@@ -175,12 +177,12 @@ class ReplicaFetcher(SourceSession):
         if out_of_range:
             await self._find_range(out_of_range)
 
-    def _append(self, followed: FollowedPartition, fetched: PartitionFetched) -> bool:
+    def _append(self, followed: FollowedPartition, fetched: PartitionFetched, *, kept_bytes: int = 0) -> bool:
         hosted = followed.hosted
         if hosted.is_throttled_follower and isinstance(fetched.records, memoryview):
             self._replicas.follower_throttle.record(self._clock.monotonic_ms(), len(fetched.records))
         try:
-            apply_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
+            apply_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms(), kept_bytes=kept_bytes)
         except (BatchRejected, InvalidBatch, StorageError) as error:
             log.warning(
                 "records from the leader could not be appended",
@@ -209,8 +211,12 @@ class ReplicaFetcher(SourceSession):
         try:
             async with hosted.log.truncation(offset):
                 # the leadership may have changed while the recovery point went back
+                if not self._is_as_asked(followed, asked):
+                    return
+                from_offset = where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
+                kept_bytes = await self._replicas.cuts.keep(hosted.log, from_offset)
                 if self._is_as_asked(followed, asked):
-                    self._append(followed, fetched)
+                    self._append(followed, fetched, kept_bytes=kept_bytes)
         except StorageError as error:
             self._replicas.storage_failed(error)
             followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
@@ -265,10 +271,18 @@ class ReplicaFetcher(SourceSession):
                 continue
             found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=hosted.log.log_end_offset)
             try:
-                # the truncation waits for the disk: leadership and end are compared again
-                async with hosted.log.truncation(hosted.end_of_truncation(found.offset)):
-                    if self._is_as_asked(followed, asked):
-                        resume_in_range(self._replicas, hosted, found, now_ms=self._clock.now_ms())
+                await self._resume(followed, asked, found)
             except StorageError as error:
                 self._replicas.storage_failed(error)
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+
+    async def _resume(self, followed: FollowedPartition, asked: Asked, found: OutOfRange) -> None:
+        hosted = followed.hosted
+        async with hosted.log.truncation(hosted.end_of_truncation(found.offset)):
+            # the truncation and the copy wait for the disk: leadership and end are compared again
+            kept_bytes = 0
+            if self._is_as_asked(followed, asked) and not found.must_restart:
+                kept_bytes = await self._replicas.cuts.keep(hosted.log, found.offset)
+            if self._is_as_asked(followed, asked):
+                now_ms = self._clock.now_ms()
+                resume_in_range(self._replicas, hosted, found, now_ms=now_ms, kept_bytes=kept_bytes)

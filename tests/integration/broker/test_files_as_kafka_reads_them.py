@@ -7,6 +7,7 @@ difference as a mismatch.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def test_segments_indexes_and_snapshots_are_sound_after_load_rolls_a_kill_and_co
 def test_truncated_records_are_in_a_file_that_the_tool_reads(tmp_path: Path, kafka_programs: KafkaPrograms) -> None:
     log = open_log(tmp_path / "t-0")
     fill(log, 20, records=3)
-    assert TruncatedRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30)
+    assert asyncio.run(TruncatedRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30))
     said = kafka_programs.dump_log(Path(path_of(log)), with_records=True)
     assert "baseOffset: 30 lastOffset: 32" in said
     assert "baseOffset: 57 lastOffset: 59" in said

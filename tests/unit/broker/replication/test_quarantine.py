@@ -158,7 +158,7 @@ async def test_records_that_do_not_fit_are_refused_with_the_key_and_leave_nothin
 async def test_truncated_records_are_listed_beside_and_count_for_the_bound(tmp_path: Path) -> None:
     log = filled(tmp_path, b"a", b"b", b"c")
     cuts = TruncatedRecords(RealDisk(), bytes_max=log.size_bytes)
-    assert cuts.keep(log, 1)
+    assert await cuts.keep(log, 1)
     (found,) = cuts.quarantine.entries([str(tmp_path)])
     assert (found.kind, found.topic, found.partition, found.first_offset, found.end_offset) == (
         "truncated",

@@ -4,6 +4,7 @@ files that have changed meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,7 +92,7 @@ async def test_a_file_of_truncated_records_that_grows_before_its_deletion_stays(
     warnings, clock = Warnings(monkeypatch), ManualClock(NOW_MS)
     truncated = TruncatedRecords(RealDisk(), bytes_max=ROOM)
     log = filled(tmp_path, b"a", b"b", b"c")
-    truncated.keep(log, 2)
+    await truncated.keep(log, 2)
     path = Path(path_of(log))
     os.utime(path, (NOW_MS / 1000, NOW_MS / 1000))
     job = upkeep(tmp_path, truncated.quarantine, clock)
@@ -104,7 +105,7 @@ async def test_a_file_of_truncated_records_that_grows_before_its_deletion_stays(
         """Lists the entries; before the first deletion, more records are truncated."""
         found = kept(directories)
         monkeypatch.setattr(truncated.quarantine, "kept", kept)
-        truncated.keep(log, 1)
+        asyncio.run(truncated.keep(log, 1))
         return found
 
     monkeypatch.setattr(truncated.quarantine, "kept", and_grow)

@@ -4,6 +4,7 @@ truncation.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from broker.log.directories.truncated_names import TRUNCATED_PREFIX
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.following.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.quarantine import PREFIX
 from broker.replication.truncated_records import TruncatedRecords, TruncationCounts, path_of
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Buffer, RealDisk
@@ -43,11 +44,12 @@ def follower(directory: Path, *values: bytes, topic: str = "t") -> HostedPartiti
 
 def cut(cuts: TruncatedRecords, hosted: HostedPartition, offset: int) -> None:
     replicas: Any = QuietReplicas(cuts)
-    truncate_replica(replicas, hosted, offset, reason="test", now_ms=NOW_MS)
+    kept_bytes = asyncio.run(cuts.keep(hosted.log, offset))
+    truncate_replica(replicas, hosted, offset, reason="test", now_ms=NOW_MS, kept_bytes=kept_bytes)
 
 
 def kept(directory: Path) -> list[bytes | None]:
-    return [record.value for record in decode_records((directory / f"{PREFIX}t-0.log").read_bytes())]
+    return [record.value for record in decode_records((directory / f"{TRUNCATED_PREFIX}t-0.log").read_bytes())]
 
 
 def test_truncated_records_are_counted_and_kept_beside_the_logs_folder(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ class Stopping(RealDisk):
 
 def test_a_cut_goes_on_when_the_disk_keeps_nothing(tmp_path: Path) -> None:
     hosted = follower(tmp_path, b"a", b"b")
-    (tmp_path / f"{PREFIX}t-0.log").mkdir()
+    (tmp_path / f"{TRUNCATED_PREFIX}t-0.log").mkdir()
     cuts = TruncatedRecords(RealDisk(), bytes_max=ROOM)
     cut(cuts, hosted, 1)
     assert (hosted.log.log_end_offset, cuts.total.records, cuts.total.kept_bytes) == (1, 1, 0)
@@ -115,9 +117,22 @@ def test_a_copy_that_was_interrupted_is_made_whole_by_the_next_one(tmp_path: Pat
 
 def test_a_cut_interrupted_after_the_copy_loses_nothing(tmp_path: Path) -> None:
     cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
-    cuts.keep(hosted.log, 1)
+    asyncio.run(cuts.keep(hosted.log, 1))
     cut(cuts, hosted, 1)
     assert kept(tmp_path) == [b"b", b"b"]
+
+
+def test_sound_batches_behind_a_damaged_one_in_the_file_are_kept(tmp_path: Path) -> None:
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", b"d", b"e")
+    one = hosted.log.size_bytes // 5
+    cut(cuts, hosted, 2)
+    path = Path(path_of(hosted.log))
+    damaged = bytearray(path.read_bytes())
+    damaged[one : one + 61] = bytes(61)
+    path.write_bytes(damaged)
+    cut(cuts, hosted, 1)
+    assert kept(tmp_path) == [b"c", b"e", b"b"]
+    assert sorted(os.listdir(tmp_path)) == [path.name, "t-0"]
 
 
 def test_a_deleted_topic_leaves_nothing_behind_but_the_total(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from broker.metrics import TopicMetrics
 from broker.quotas.client_throttling import QuotaClient, Quotas
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSessions
 from broker.replication.core.partition import Partition
-from broker.replication.following.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import path_of
@@ -125,7 +124,7 @@ async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tm
         hosted = follower(tmp_path / name, b"a", b"b", b"c")
         size_bytes = hosted.log.size_bytes // 3
         assert size_bytes <= 100 < 2 * size_bytes
-        truncate_replica(broker.replication.replicas, hosted, 0, reason="test", now_ms=NOW_MS)
+        await broker.replication.replicas.cuts.keep(hosted.log, 0)
         kept[name] = whole_batches(Path(path_of(hosted.log)))
     assert kept == {"none": 0, "one": 1}
 

@@ -23,6 +23,8 @@ from broker.replication.following.follower_append import (
     position_of,
     resume_in_range,
     truncate_where_histories_differ,
+    truncation_wanted,
+    where_histories_part,
 )
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.truncated_records import TruncatedRecords
@@ -70,9 +72,11 @@ def answer_of(leader: PartitionLog, follower: HostedPartition, *, high_watermark
 
 def follow(leader: PartitionLog, follower: HostedPartition, *, rounds: int = 6) -> None:
     for _ in range(rounds):
-        apply_answer(
-            REPLICAS, follower, answer_of(leader, follower, high_watermark=leader.log_end_offset), now_ms=NOW_MS
-        )
+        fetched, kept_bytes = answer_of(leader, follower, high_watermark=leader.log_end_offset), 0
+        if truncation_wanted(follower, fetched) is not None:
+            from_offset = where_histories_part(follower, EpochEnd(*fetched.diverging_epoch))
+            kept_bytes = asyncio.run(CUTS.keep(follower.log, from_offset))
+        apply_answer(REPLICAS, follower, fetched, now_ms=NOW_MS, kept_bytes=kept_bytes)
 
 
 def test_records_are_appended_with_the_leaders_offsets_and_epochs(tmp_path: Path) -> None:

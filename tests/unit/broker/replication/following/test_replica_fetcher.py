@@ -27,6 +27,7 @@ from broker.replication.following.core.follower import OutOfRange
 from broker.replication.following.follower_append import resume_in_range
 from broker.replication.following.replica_fetcher import ReplicaFetcher
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.truncated_records import TruncatedRecords, path_of
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
@@ -76,7 +77,10 @@ def answer(hosted: HostedPartition, records: bytes) -> TopicFetched:
 
 @asynccontextmanager
 async def following(
-    monkeypatch: pytest.MonkeyPatch, fetch: Callable[..., Any], *followed: HostedPartition
+    monkeypatch: pytest.MonkeyPatch,
+    fetch: Callable[..., Any],
+    *followed: HostedPartition,
+    cuts: TruncatedRecords | None = None,
 ) -> AsyncIterator[ReplicaFetcher]:
     """A fetcher of these partitions; `fetch` answers its requests."""
 
@@ -85,7 +89,7 @@ async def following(
 
     monkeypatch.setattr("broker.replication.following.source_session.open_connection", connect)
     monkeypatch.setattr("broker.replication.following.source_session.request_fetch", fetch)
-    replicas: Any = QuietReplicas()
+    replicas: Any = QuietReplicas(cuts)
     fetcher = ReplicaFetcher(
         LEADER,
         replicas,
@@ -137,10 +141,10 @@ async def test_one_partition_that_cannot_be_cut_where_its_leader_ends_holds_up_n
 ) -> None:
     rotten, sound = follower(tmp_path, "rotten"), follower(tmp_path, "sound")
 
-    def resume(replicas: Any, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+    def resume(replicas: Any, hosted: HostedPartition, found: OutOfRange, **others: Any) -> None:
         if hosted is rotten:
             raise StorageError("cutting", rotten.log.directory, "a bad disk")
-        resume_in_range(replicas, hosted, found, now_ms=now_ms)
+        resume_in_range(replicas, hosted, found, **others)
 
     async def offsets(_: Any, queries: Any, **__: Any) -> Any:
         return {key: ListedOffset(ErrorCode.none, -1, 7, -1) for key in queries}
@@ -250,12 +254,15 @@ async def test_a_follower_is_truncated_without_holding_the_loop(
         is_asked = any(topic.partitions[0].fetch_offset == 40 for topic in request.topics)
         return diverging(hosted, 11) if is_asked else await no_news()
 
-    async with following(monkeypatch, fetch, hosted):
+    cuts = TruncatedRecords(disk, bytes_max=1 << 20)
+    async with following(monkeypatch, fetch, hosted, cuts=cuts):
         await eventually(lambda: hosted.log.log_end_offset == 10 and not hosted.log.removals.needs_settling)
     assert disk.on_loop == []
     recovery_points = f"{tmp_path}/{checkpoints.RECOVERY_POINTS}"
     first_renamed = next(n for n, done in enumerate(disk.in_threads) if done[1].startswith(f"{tmp_path}/t-0/"))
     assert ("rename", f"{recovery_points}.tmp") in disk.in_threads[:first_renamed]
+    assert ("fdatasync", path_of(hosted.log)) in disk.in_threads[:first_renamed]
+    assert (cuts.total.records, cuts.total.kept_bytes) == (30, cuts.total.bytes)
     assert checkpoints.read_offsets(RealDisk(), recovery_points)[TopicPartition("t", 0)] <= 10
     logs.abandon()
 

@@ -72,7 +72,10 @@ class Storage:
         """
         settings = self._configs.current
         try:
-            defaults = LogConfig.from_topic_configs(settings.properties, {})
+            defaults = replace(
+                LogConfig.from_topic_configs(settings.properties, {}),
+                truncated_bytes_kept_max=settings.truncated_bytes_kept_max,
+            )
         except InvalidTopicConfig as error:
             raise ConfigurationError(error.key, error.value, f"accepted: {error.accepted}") from error
         try:
@@ -121,10 +124,19 @@ class Storage:
 
 
 def _log_recovery(reports: list[RecoveryReport]) -> None:
-    """Log a line for each log from which recovery dropped or repaired something, and one for all
-    checked logs.
+    """Log a line for each part that recovery dropped and for each log that it repaired, and one for
+    all checked logs.
     """
     for report in reports:
+        for tail in report.dropped:
+            log.warning(
+                "recovery dropped damaged batches and those behind them",
+                path=tail.path,
+                first_offset=tail.offset,
+                dropped_bytes=tail.dropped_bytes,
+                kept_bytes=tail.kept_bytes,
+                reason=tail.reason,
+            )
         if report.dropped or report.notes:
             log.warning("log recovered", report=str(report))
     checked = [report for report in reports if not report.is_clean]

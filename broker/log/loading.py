@@ -21,14 +21,16 @@ from broker.log.core.leader_epochs import LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from broker.log.dropped.dropped_batches import DroppedBatches
 from broker.log.errors import CorruptLog, StorageError, storage_errors
 from broker.log.leftovers import settle_files
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
 from broker.log.producer_snapshots import write_snapshot
-from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
+from broker.log.recovery import RecoveryReport, SegmentCheck
 from broker.log.segments.descriptors import DescriptorCache
 from broker.log.segments.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.segments.segment import Segment
+from broker.log.segments.segment_creation import create_segment
 from broker.log.segments.segment_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -40,6 +42,7 @@ from broker.log.segments.segment_names import (
 from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import DirectoryEntry, Disk
+from wire.protocol.ids import TopicPartition
 
 
 class LoadedLog(Struct, kw_only=True):
@@ -64,7 +67,6 @@ class _Progress(Struct):
     scanned_segments: int = 0
     scanned_bytes: int = 0
     last_hole: int = -1
-    dropped: list[DroppedTail] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -73,13 +75,16 @@ def load_log(
     descriptors: DescriptorCache,
     config: LogConfig,
     *,
+    key: TopicPartition,
     is_clean: bool,
     recovery_point: int,
     log_start_offset: int,
     now_ms: int,
 ) -> LoadedLog:
     """Open the directory; with `is_clean` the files are taken as they are."""
-    return _Loading(directory, descriptors, config, is_clean, now_ms).load(recovery_point, log_start_offset)
+    dropped = DroppedBatches(descriptors.disk, directory, key.topic, key.partition, config.truncated_bytes_kept_max)
+    loading = _Loading(directory, descriptors, config, is_clean, now_ms, dropped=dropped)
+    return loading.load(recovery_point, log_start_offset)
 
 
 def new_log(directory: str, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int) -> LoadedLog:
@@ -97,7 +102,14 @@ def new_log(directory: str, descriptors: DescriptorCache, config: LogConfig, *, 
 
 class _Loading:
     def __init__(
-        self, directory: str, descriptors: DescriptorCache, config: LogConfig, is_clean: bool, now_ms: int
+        self,
+        directory: str,
+        descriptors: DescriptorCache,
+        config: LogConfig,
+        is_clean: bool,
+        now_ms: int,
+        *,
+        dropped: DroppedBatches,
     ) -> None:
         self.directory = directory
         self.descriptors = descriptors
@@ -106,6 +118,7 @@ class _Loading:
         self.is_clean = is_clean
         self.now_ms = now_ms
         self.progress = _Progress()
+        self.dropped = dropped
         self.producers = ProducerStates()
         self.epochs = LeaderEpochs()
         self.damaged_indexes: set[int] = set()
@@ -179,7 +192,7 @@ class _Loading:
         """Start an empty log: the remaining segments lie below the log's start, left by a deletion
         when the newest segment was lost.
         """
-        self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}")
+        self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}", are_deleted=True)
         self._restore_producers([], 0)
         self.epochs.clear()
         return [create_segment(self.directory, log_start_offset, self.descriptors, self.config, now_ms=self.now_ms)]
@@ -198,8 +211,8 @@ class _Loading:
             scanned_segments=progress.scanned_segments,
             scanned_bytes=progress.scanned_bytes,
             last_hole=progress.last_hole,
-            dropped=tuple(progress.dropped),
-            notes=tuple(progress.notes),
+            dropped=tuple(self.dropped.tails),
+            notes=(*progress.notes, *self.dropped.notes),
         )
 
     # -- files -------------------------------------------------------------------------------------
@@ -296,7 +309,7 @@ class _Loading:
             # zeros are harmless unless batches of the segment are missing
             may_have_gap = self.config.is_compacted and not check.fault
             if check.fault and not check.has_zeros_left:
-                reason = f"the segment before it was cut at offset {expected}"
+                reason = f"the segment before it was truncated at offset {expected}"
                 return self._drop_from(segments, index + 1, reason)
             if index + 1 < len(segments):
                 self._save_producers(segments[index + 1].base_offset, replay)
@@ -328,6 +341,8 @@ class _Loading:
             self._take(segment, check, replay)
             if check.fault:
                 check.look_for_zeros()
+                if not check.has_zeros_left:
+                    self.dropped.add_tail(descriptor, segment.path, segment.size_bytes, check)
                 # durable at once: a segment that follows may begin at the recovery point, and if
                 # another crash restored the tail, it would be unchecked
                 with storage_errors("truncating", segment.path):
@@ -339,14 +354,11 @@ class _Loading:
         self.progress.last_hole = max(self.progress.last_hole, check.last_hole)
         self.progress.scanned_segments += 1
         self.progress.scanned_bytes += segment.size_bytes
-        if check.fault:
-            dropped = segment.size_bytes - check.valid_bytes
-            if check.has_zeros_left:
-                # nothing was written there, or none of it reached the disk: a loss shows where the
-                # next segment begins
-                self.progress.notes.append(f"{dropped} bytes of zeros at the end of {segment.path} are cut off")
-            else:
-                self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
+        if check.has_zeros_left:
+            # nothing was written there, or none of it reached the disk: a loss shows where the next
+            # segment begins
+            zeros = segment.size_bytes - check.valid_bytes
+            self.progress.notes.append(f"{zeros} bytes of zeros at the end of {segment.path} are truncated")
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
         if not is_last:
@@ -373,10 +385,11 @@ class _Loading:
                 if aborted is not None:
                     segment.transactions.append(aborted)
 
-    def _drop_from(self, segments: list[Segment], first: int, reason: str) -> list[Segment]:
+    def _drop_from(
+        self, segments: list[Segment], first: int, reason: str, *, are_deleted: bool = False
+    ) -> list[Segment]:
         for segment in segments[first:]:
-            dropped = DroppedTail(segment.path, segment.base_offset, segment.size_bytes, reason)
-            self.progress.dropped.append(dropped)
+            self.dropped.add_segment(segment, reason, None if are_deleted else self.last_epoch)
             segment.give_up()
             segment.rename_for_removal()
         if segments[first:]:
@@ -384,17 +397,3 @@ class _Loading:
             with storage_errors("flushing", self.directory):
                 self.disk.fsync_directory(self.directory)
         return segments[:first]
-
-
-def create_segment(
-    directory: str, base_offset: int, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int
-) -> Segment:
-    """A new, empty segment with its files; that of the batches has its full length at once where
-    the configuration wants it.
-    """
-    segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
-    segment.file.acquire()
-    segment.file.release()
-    if config.is_preallocated:
-        segment.preallocate(config.segment_bytes)
-    return segment

@@ -38,6 +38,7 @@ from broker.log.segments.segment_list import Segments
 from broker.log.source_seen import SourceSeen
 from broker.log.truncation import Swaps
 from broker.settings.core.topic_configs import LogConfig
+from wire.protocol.ids import TopicPartition
 
 
 class CorruptBatch(NamedTuple):
@@ -95,8 +96,7 @@ class LogState:
         note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.directory = directory
-        self.topic, self.partition = topic, partition
-        self.topic_id = topic_id
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
         self.config = config
         self._descriptors = descriptors
         self._disk = descriptors.disk
@@ -108,6 +108,7 @@ class LogState:
                 directory,
                 descriptors,
                 config,
+                key=TopicPartition(topic, partition),
                 is_clean=is_clean,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,

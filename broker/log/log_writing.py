@@ -21,11 +21,11 @@ from broker.log.core.retention import (
 )
 from broker.log.errors import StorageError
 from broker.log.intake import AppendInfo, Intake, apply_replicated, found_again, take_from_producer
-from broker.log.loading import create_segment
 from broker.log.log_state import LogState
 from broker.log.producer_replay import replay_batch
 from broker.log.producer_snapshots import write_snapshot
 from broker.log.segments.indexed_batches import PlacedBatch
+from broker.log.segments.segment_creation import create_segment
 from broker.log.segments.segment_names import SNAPSHOT_SUFFIX, file_name
 from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Buffer

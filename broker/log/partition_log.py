@@ -25,12 +25,12 @@ from broker.log.core.retention import (
     expired_segments,
 )
 from broker.log.errors import OffsetOutOfRange
-from broker.log.loading import create_segment
 from broker.log.log_writing import WritableLog
 from broker.log.producer_replay import restore_producers
 from broker.log.segments.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.segments.log_slice import LogSlice
 from broker.log.segments.segment import Segment
+from broker.log.segments.segment_creation import create_segment
 from broker.log.segments.timestamps import TimestampOffset, first_record_at, largest_timestamp_from
 from broker.log.segments.transaction_index import AbortedTransaction
 from broker.log.truncation import truncation

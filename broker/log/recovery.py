@@ -32,12 +32,15 @@ threads recover other logs.
 
 
 class DroppedTail(NamedTuple):
-    """Bytes that recovery truncated: the first offset, the file, and the reason."""
+    """Bytes that recovery truncated: the first offset, the file, and the reason. `kept_bytes` of
+    them are in the partition's file of truncated records.
+    """
 
     path: str
     offset: int
     dropped_bytes: int
     reason: str
+    kept_bytes: int = 0
 
 
 class RecoveryReport(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from broker.log.directories.truncated_names import (
+from broker.log.dropped.truncated_names import (
     LEADING_CHARACTERS,
     TRUNCATED_PREFIX,
     short_topic,
@@ -284,7 +284,7 @@ class Quarantine:
                     end_offset=end_offset,
                     size_bytes=one.size_bytes,
                     at_ms=one.modified_ms,
-                    reason="the leader that the log follows has another history",
+                    reason="the leader that the log follows has another history, or they were behind a damaged batch after a crash",
                 )
             )
         return found

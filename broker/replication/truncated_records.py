@@ -17,23 +17,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
-from broker.log.directories.truncated_names import truncated_name
-from broker.log.errors import CorruptLog, StorageError
+from broker.log.dropped.kept_batches import whole_end
+from broker.log.dropped.truncated_names import truncated_name
+from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.log.segments.batch_scan import BatchScan
-from broker.log.sound_batches import sound_batches
 from broker.log.threads import in_thread
 from broker.replication.quarantine import Quarantine
 from runtime.disk import Disk, write_all
 from runtime.logs import get_logger
-from wire.batches.record_batch import BatchHeader
 
 log = get_logger(__name__)
 
@@ -150,55 +147,3 @@ def _remove_now(disk: Disk, path: str) -> None:
 def path_of(cut: PartitionLog) -> str:
     """The file beside the log's folder for the records that are truncated from it."""
     return f"{os.path.dirname(cut.directory)}/{truncated_name(cut.topic, cut.partition)}"
-
-
-def whole_end(disk: Disk, path: str) -> int:
-    """The end of the last whole batch in a file of truncated records, in bytes, after repair:
-    readers of the file do not find what lies behind other bytes. An interrupted copy may have left
-    a part of a batch, which is removed. Damaged bytes in front of sound batches are removed too.
-    Blocks. OSError, StorageError.
-    """
-    descriptor = disk.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        size = disk.size(descriptor)
-        end = 0
-        with contextlib.suppress(CorruptLog):
-            for position, header in BatchScan(disk, descriptor, path, 0, size):
-                end = position + header.size_bytes
-        if end == size:
-            return end
-        behind = sound_batches(disk, descriptor, path, end, size)
-        first = next(behind, None)
-        if first is None:
-            disk.truncate(descriptor, end)
-            return end
-        return _without_damage(disk, descriptor, path, end, chain([first], behind))
-    finally:
-        disk.close(descriptor)
-
-
-def _without_damage(disk: Disk, damaged: int, path: str, end: int, behind: Iterable[tuple[BatchHeader, bytes]]) -> int:
-    """Replace the file by one of its content up to `end` and the batches behind; its new size."""
-    temporary = f"{path}.tmp"
-    descriptor = disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        written = 0
-        while written < end:
-            written += write_all(
-                disk, descriptor, [disk.pread(damaged, min(PIECE_BYTES, end - written), written)], written
-            )
-        for _, content in behind:
-            written += write_all(disk, descriptor, [content], written)
-        disk.fdatasync(descriptor)
-    finally:
-        disk.close(descriptor)
-    log.warning(
-        "damaged bytes removed from a file of truncated records",
-        path=path,
-        position=end,
-        removed_bytes=disk.size(damaged) - written,
-        kept_bytes_behind=written - end,
-    )
-    disk.rename(temporary, path)
-    disk.fsync_directory(os.path.dirname(path))
-    return written

@@ -49,6 +49,16 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
     ),
     (
+        "antipode_broker_recovery_dropped_bytes",
+        "Bytes that recovery dropped at the start: damaged batches of logs, and all behind them",
+        lambda parts: parts.logs.dropped_bytes,
+    ),
+    (
+        "antipode_broker_recovery_unkept_bytes",
+        "Dropped bytes that are not in a file of truncated records: damaged, or beyond its limit",
+        lambda parts: parts.logs.dropped_bytes - parts.logs.dropped_kept_bytes,
+    ),
+    (
         "kafka_log_logcleaner_cleaned_logs",
         "Compactions of a log",
         lambda parts: parts.logs.cleaning.figures.cleaned_count,

@@ -93,7 +93,7 @@ def show_truncated(
 
     Example: antipode log-dirs show-truncated disk1/kafka/0.cut.orders-3.log --offsets
     """
-    from broker.log.directories.truncated_names import TRUNCATED_PREFIX
+    from broker.log.dropped.truncated_names import TRUNCATED_PREFIX
     from wire.batches.record_batch import InvalidBatch
     from wire.batches.records import decode_records
 

@@ -41,6 +41,8 @@ class LogLoading(LogPlacement):
     ) -> None:
         super().__init__(paths, disk, now_ms=now_ms, roll_jitter=roll_jitter, note_flush=note_flush)
         self._threads = recovery_threads
+        self.dropped_bytes = self.dropped_kept_bytes = 0
+        """What recovery dropped, and how much of it is kept in files of truncated records."""
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
         """Lock and read all directories. A directory whose disk fails is left out, unless it is the
@@ -85,6 +87,8 @@ class LogLoading(LogPlacement):
                 except StorageError as failure:
                     self._leave_out(directory, failure)
         reports = [report for opened in waiting if (report := self._loaded(*opened)) is not None]
+        self.dropped_bytes += sum(tail.dropped_bytes for report in reports for tail in report.dropped)
+        self.dropped_kept_bytes += sum(tail.kept_bytes for report in reports for tail in report.dropped)
         for directory in self.directories:
             directory.end_loading([key for home, key, _ in waiting if home is directory and key in self._damaged])
         return reports

@@ -119,6 +119,8 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     is_preallocated: bool = False
     throttled_leaders: frozenset[str] = frozenset()
     throttled_followers: frozenset[str] = frozenset()
+    truncated_bytes_kept_max: int = 0
+    """How many bytes the file of batches that the log loses may have; for the opening of a log."""
 
     @classmethod
     def from_topic_configs(cls, broker_properties: Mapping[str, str], overrides: Mapping[str, str]) -> LogConfig:

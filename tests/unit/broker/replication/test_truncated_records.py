@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.log.directories.truncated_names import TRUNCATED_PREFIX
+from broker.log.dropped.truncated_names import TRUNCATED_PREFIX
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import sound_batches as module
-from broker.log.sound_batches import sound_batches
+from broker.log.dropped import sound_batches as module
+from broker.log.dropped.sound_batches import sound_batches
 from runtime.disk import RealDisk
 from tests.support.disks.log_batches import batch
 

@@ -20,7 +20,7 @@ from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.recorded_run import RUNNING
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.failover.journal import Journal
-from dr.failover.log_ends import look_up_truncations
+from dr.failover.log_ends import look_up_consistent_point, look_up_truncations
 from dr.failover.member_handover import MemberHandover
 from dr.failover.planning import plan_failover
 from dr.failover.report import FailoverReport, FailoverTimeouts, StepReport
@@ -114,6 +114,10 @@ class FailoverRun(Struct, kw_only=True):
             playbook.observe(evidence, self._now_ms())
             await look_up_truncations(playbook.truncations, evidence, self.target, self.policy, self.security)
             decision = playbook.decide(evidence, self._now_ms())
+            if decision.step is Step.RAISE and await look_up_consistent_point(
+                playbook.truncations, evidence, self.target, self.policy, self.security
+            ):
+                decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
                 break
             # Only once for each step, because a drain observes the sites many times a second.

@@ -102,6 +102,32 @@ async def look_up_truncations(
     check.note(keys, ends)
 
 
+async def look_up_consistent_point(
+    check: TruncationCheck,
+    evidence: Evidence,
+    target: SiteClient,
+    policy: FailoverPolicy,
+    security: ClientSecurity | None,
+) -> bool:
+    """Look up where a run to the latest point without torn transactions would truncate logs that
+    compaction has thinned; True if the check knows more than before.
+    """
+    keys = check.unknown_of_point(evidence)
+    if not keys or evidence.target is None:
+        return False
+    # the truncation after the raise reads the same logs, reports a failure, and gives writes back
+    try:
+        async with site_client(await target.view(asking_site=evidence.source_site), security) as client:
+            ends, _ = await planned_ends(
+                client, evidence.target, kept_before_ms=policy.kept_before_ms, is_cut_consistent=True
+            )
+    except OperationalFailure:
+        check.note_point([], {})
+        return False
+    check.note_point(keys, ends)
+    return True
+
+
 def _without_writes(evidence: SiteEvidence) -> list[TopicPartition]:
     """The logs without a record of the promoted epoch, sorted: an earlier run has truncated the
     others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dr.failover.core.assess import Assessment, assess
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.core.truncation_check import TruncationCheck
-from dr.failover.log_ends import look_up_truncations, planned_ends, site_client
+from dr.failover.log_ends import look_up_consistent_point, look_up_truncations, planned_ends, site_client
 from dr.failover.report import FailoverReport
 from dr.sites.core.evidence import Evidence
 from dr.sites.observation import LinkObserver
@@ -27,6 +27,9 @@ async def plan_failover(
     evidence = await observer.evidence(with_groups=True)
     truncations = TruncationCheck(policy)
     await look_up_truncations(truncations, evidence, target, policy, security)
+    if evidence.source is None:
+        # a source that answers still completes transactions that are torn at this moment
+        await look_up_consistent_point(truncations, evidence, target, policy, security)
     assessment = assess(evidence, to_site=target.name, policy=policy, now_ms=clock.now_ms(), truncations=truncations)
     reason = assessment.refusal
     if not reason:

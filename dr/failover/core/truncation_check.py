@@ -1,6 +1,8 @@
-"""Whether a failover to a time would leave logs without keys: compaction has removed records whose
-newer ones the failover would truncate. Checked before the epoch is raised. Pure; callers:
-`playbook.py`, and the shells that look the offsets up.
+"""Whether a failover to a time or to a consistent point would leave logs without keys: compaction
+has removed records whose newer ones the failover would truncate. Checked before the epoch is
+raised: for a time at once, for a consistent point when the target gets no more records, because
+later markers complete transactions. Pure; callers: `playbook.py`, and the shells that look the
+offsets up.
 """
 
 from __future__ import annotations
@@ -20,18 +22,35 @@ class TruncationCheck:
     def __init__(self, policy: FailoverPolicy) -> None:
         self._policy = policy
         self._ends: dict[TopicPartition, int | None] = {}
+        self._has_point = False
 
     def unknown(self, evidence: Evidence) -> list[TopicPartition]:
         """The compacted logs of which the offset of the time is still to be looked up."""
+        if not self._policy.kept_before_ms:
+            return []
+        return [key for key in self._thinned(evidence) if key not in self._ends]
+
+    def unknown_of_point(self, evidence: Evidence) -> list[TopicPartition]:
+        """The compacted logs of which the end at the consistent point is still to be looked up. To
+        be asked when the target gets no more records.
+        """
+        return [] if self._has_point or not self._policy.is_cut_consistent else self._thinned(evidence)
+
+    def _thinned(self, evidence: Evidence) -> list[TopicPartition]:
         target, policy = evidence.target, self._policy
         is_due = target is not None and evidence.governing.active_site != target.site
-        if target is None or not is_due or not policy.kept_before_ms or policy.accepts_data_loss or policy.is_abort:
+        if target is None or not is_due or policy.accepts_data_loss or policy.is_abort:
             return []
-        return [key for key in thinned_logs(target.copies) if key not in self._ends]
+        return thinned_logs(target.copies)
 
     def note(self, keys: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
         """Note the offset of the first record of the time or later, of those logs that have one."""
         self._ends.update((key, ends.get(key)) for key in keys)
+
+    def note_point(self, keys: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
+        """Note the ends of those logs that the consistent point shortens."""
+        self._has_point = True
+        self.note(keys, ends)
 
     def refusal(self, target: SiteEvidence) -> str:
         """Refuse to truncate a log below the offset up to which it is compacted: only the source
@@ -49,8 +68,11 @@ class TruncationCheck:
             for key, end, thinned_to in lacking[:NAMED_IN_A_REASON_MAX]
         )
         more = f" and {len(lacking) - NAMED_IN_A_REASON_MAX} more" if len(lacking) > NAMED_IN_A_REASON_MAX else ""
+        point, instead = iso_time(self._policy.kept_before_ms), "choose a later time"
+        if self._has_point:
+            point, instead = "the latest point without torn transactions", "promote without --consistent"
         return (
-            f"{iso_time(self._policy.kept_before_ms)} is before the compaction of logs at {target.site}, which would be "
-            f"truncated there: {named}{more}; keys would be missing whose older records compaction has removed: "
-            f"choose a later time, or accept data loss (--accept-data-loss)"
+            f"{point} is before the compaction of logs at {target.site}, which would be truncated there: {named}{more}; "
+            f"keys would be missing whose older records compaction has removed: {instead}, or accept data loss "
+            "(--accept-data-loss)"
         )

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from dr.failover import log_ends
 from dr.failover.core.steps import FailoverPolicy
+from dr.failover.core.torn_transactions import TornSurvey
 from dr.failover.core.truncation_check import TruncationCheck
 from dr.failover.log_ends import truncate_logs
 from dr.sites.core.evidence import Evidence, GroupPartition, SiteEvidence, SiteGroups
 from dr.sites.core.positions import PartitionPosition
+from runtime.process import OperationalFailure
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 from wire.control.cluster_pb2 import LinkRecord, SiteView
@@ -161,3 +163,30 @@ async def test_only_compacted_logs_are_looked_up_before_a_failover_to_a_time(mon
         await log_ends.look_up_truncations(check, evidence, cast("Any", SimpleNamespace(view=view)), policy, None)
     assert site.asked == {LED: 12}
     assert "flights-0 at 12 (compacted up to 13)" in check.refusal(target)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_the_consistent_point_of_compacted_logs_is_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    logs = {LED: replace(EVIDENCE.partitions[LED], thinned_to=13)}
+    passive = LinkRecord(name="a-b", source_site="a", target_site="b", epoch=1, active_site="a")
+    target = replace(EVIDENCE, record=passive, partitions=logs)
+    evidence = Evidence(link="a-b", target_site="b", target=target, source=None)
+    policy = FailoverPolicy(is_cut_consistent=True)
+
+    async def view(*, asking_site: str) -> SiteView:
+        return SiteView()
+
+    async def planned_ends(*_: Any, **options: Any) -> Any:
+        assert options == {"kept_before_ms": 0, "is_cut_consistent": True}
+        if not is_readable:
+            raise OperationalFailure("the logs are too long")
+        return {LED: 12}, TornSurvey()
+
+    monkeypatch.setattr(log_ends, "site_client", lambda _view, _security: LookedUp())
+    monkeypatch.setattr(log_ends, "planned_ends", planned_ends)
+    check, site = TruncationCheck(policy), cast("Any", SimpleNamespace(view=view))
+    assert await log_ends.look_up_consistent_point(check, evidence, site, policy, None) is is_readable
+    assert not await log_ends.look_up_consistent_point(check, evidence, site, policy, None)
+    assert ("flights-0 at 12 (compacted up to 13)" in check.refusal(target)) is is_readable

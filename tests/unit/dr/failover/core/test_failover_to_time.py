@@ -213,6 +213,19 @@ def test_only_a_failover_to_a_time_that_accepts_no_loss_depends_on_compaction(po
     assert TruncationCheck(policy).unknown(compacted(link.evidence("b"), 20)) == []
 
 
+def test_a_consistent_point_before_the_compaction_of_a_copy_is_refused_before_the_raise() -> None:
+    link = link_to_undo()
+    link.a.is_up = False
+    policy = FailoverPolicy(drain_timeout_ms=2_000, is_cut_consistent=True)
+    evidence, check = compacted(link.evidence("b"), KEPT + 1), TruncationCheck(policy)
+    assert (check.unknown(evidence), check.unknown_of_point(evidence)) == ([], [KEY])
+    check.note_point([KEY], {KEY: KEPT})
+    assert check.unknown_of_point(evidence) == []
+    planned = assess(evidence, to_site="b", policy=policy, now_ms=link.now_ms, truncations=check)
+    assert "the latest point without torn transactions is before the compaction of logs at b" in planned.refusal
+    assert f"at {KEPT} (compacted up to {KEPT + 1})" in planned.refusal
+
+
 def test_a_run_that_continues_after_the_raise_is_not_refused_for_compaction() -> None:
     link = link_to_undo()
     first = Operator(link, policy=TO_TIME)

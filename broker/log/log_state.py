@@ -71,6 +71,10 @@ class LogState:
     crash interrupted, or one at the log from which this one was copied. At or above `compacted_to`.
     """
     _saved_thinned_to: int = 0
+    unsaved_holes_from: int = -1
+    """The copied batches from here on may lack records that `thinned_to` on disk does not know of;
+    -1 if it knows all. Recovery has to read them again: the saved recovery point stays at or below.
+    """
     has_new_holes: bool = False
     """True if copied batches lack records that the other log's compaction has removed, and
     `note_copied` has not been called since.
@@ -146,7 +150,7 @@ class LogState:
         self.digests, self.swaps = self._kept_digests(is_new=is_new), Swaps()
         self._snapshot_offset, self.compacted_to = loaded.snapshot_offset, self.log_start_offset
         if not is_new:
-            self._restore_thinned(loaded.report.last_hole)
+            self._restore_thinned(loaded.report.last_hole, recovery_point)
         self._apply_config()
 
     def _kept_digests(self, *, is_new: bool) -> RangeDigests:
@@ -160,8 +164,8 @@ class LogState:
             note_names=self._durability.note_names,
         )
 
-    def _restore_thinned(self, last_hole: int) -> None:
-        """`last_hole`: a batch that recovery read, before or in which records are missing."""
+    def _restore_thinned(self, last_hole: int, recovery_point: int) -> None:
+        """`last_hole`: the last batch that recovery read which lacks records, in or before it."""
         try:
             self._saved_thinned_to = read_number(self._disk, f"{self.directory}/{THINNED}") or 0
         except CorruptCheckpoint as fault:
@@ -170,9 +174,11 @@ class LogState:
         # an unfinished copy of a compacted log ends below this offset; an empty log lacks nothing
         is_empty = self.log_end_offset == self.log_start_offset
         self.thinned_to = self.log_start_offset if is_empty else max(self.log_start_offset, self._saved_thinned_to)
-        if last_hole >= self._saved_thinned_to:
-            # copied batches that no checkpoint has reached: the leader's next answer sets it
+        if last_hole >= recovery_point:
+            # `thinned_to` on disk may not know of copied batches above the recovery point: the
+            # leader's next answer sets it
             self.thinned_to, self.has_new_holes = max(self.thinned_to, self.log_end_offset), True
+            self.unsaved_holes_from = recovery_point
 
     def note_copied(self, source_end: int) -> None:
         """Batches were copied from a log that compaction has not passed `source_end` of: records
@@ -194,6 +200,13 @@ class LogState:
             if is_here and thinned_to != self._saved_thinned_to:
                 write_number(self._disk, f"{self.directory}/{THINNED}", thinned_to)
                 self._saved_thinned_to = thinned_to
+
+    def note_holes_saved(self) -> None:
+        """Called on the event loop after `save_thinned`: let the saved recovery point go on, unless
+        more such batches were copied meanwhile.
+        """
+        if not self.is_thinning_unsaved:
+            self.unsaved_holes_from = -1
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -224,8 +237,9 @@ class LogState:
 
     @property
     def recovery_point_to_save(self) -> int:
-        """The recovery point, or less: see `Durability`."""
-        return self._durability.recovery_point_to_save
+        """The recovery point, or less: see `Durability` and `unsaved_holes_from`."""
+        point = self._durability.recovery_point_to_save
+        return point if self.unsaved_holes_from < 0 else min(point, self.unsaved_holes_from)
 
     @property
     def failure(self) -> StorageError | None:
@@ -246,7 +260,7 @@ class LogState:
             self._epochs.assign(entry.epoch, entry.start_offset)
         self._producers = other.give_producers()
         self.compacted_to, self.thinned_to = other.compacted_to, other.thinned_to
-        self.has_new_holes = other.has_new_holes
+        self.has_new_holes, self.unsaved_holes_from = other.has_new_holes, other.unsaved_holes_from
         # high watermark first: the log start may not pass it
         self.advance_high_watermark(other.high_watermark)
         self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))

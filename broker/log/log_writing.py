@@ -114,7 +114,10 @@ class WritableLog(LogState):
         )
         placed = intake.placed
         # before the write: what follows may fail
-        self.has_new_holes = self.has_new_holes or intake.has_holes
+        if intake.has_holes:
+            self.has_new_holes = True
+            if self.unsaved_holes_from < 0:
+                self.unsaved_holes_from = self.log_end_offset
         self._write(intake, intake.size_bytes, placed[-1].max_timestamp if now_ms is None else now_ms)
         for position, header in headers:
             self._epochs.assign(header.partition_leader_epoch, header.base_offset)

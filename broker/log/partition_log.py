@@ -260,9 +260,10 @@ class PartitionLog(WritableLog):
             self.removals.settle()
             self._save_producers()
             self._segments.active.trim()
-            # a truncation lowers it in memory alone
-            if self.thinned_to < self._saved_thinned_to:
+            # a truncation lowers it in memory; after a clean stop no start looks for holes
+            if self.is_thinning_unsaved or self.thinned_to < self._saved_thinned_to:
                 self.save_thinned()
+            self.note_holes_saved()
             if not self._durability.is_clean:
                 self._durability.flush_now(is_name_left=is_name_left)
         for segment in self._segments.all:

@@ -33,6 +33,8 @@ from broker.log.threads import in_thread
 from runtime.disk import Disk
 
 LOGS_PER_TURN: Final = 500
+THINNED_PER_CHECKPOINT: Final = 500
+"""Logs of which one checkpoint saves how far they are compacted."""
 """The number of logs that are checked before the event loop turns to others."""
 FLUSHES_AT_A_TIME: Final = 32
 
@@ -276,15 +278,22 @@ class LogStore(LogLoading):
         await self._checkpoint()
 
     async def _save_thinned(self) -> None:
-        """Before the recovery points: recovery finds again what copies above them lack."""
+        """Each log is a durable write. After the copy of many compacted logs later checkpoints do
+        the others: their recovery points wait, so that recovery finds again what they lack.
+        """
+        saved = 0
         for number, log in enumerate(self):
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            if log.is_thinning_unsaved and log.failure is None:
+            if log.is_thinning_unsaved and log.failure is None and saved < THINNED_PER_CHECKPOINT:
+                saved += 1
                 try:
                     await in_thread(log.save_thinned)
                 except StorageError as error:
                     self.note_failure(error)
+                    continue
+            if log.unsaved_holes_from >= 0:
+                log.note_holes_saved()
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write how far each log is replicated."""

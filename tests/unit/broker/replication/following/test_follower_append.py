@@ -11,6 +11,7 @@ import pytest
 from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.batch_checks import BatchRejected
+from broker.log.directories import checkpoints
 from broker.log.directories.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
@@ -242,22 +243,51 @@ def test_a_copy_of_a_whole_log_lacks_no_records(tmp_path: Path) -> None:
     assert follower.log.whole_end_below(2) == 2
 
 
-@pytest.mark.parametrize("is_saved", [True, False])
+@pytest.mark.parametrize("saved", ["nothing", "everything", "recovery points", "all but one", "a clean stop"])
 async def test_a_copy_of_a_compacted_log_knows_after_a_crash_that_it_lacks_records(
-    tmp_path: Path, is_saved: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str
 ) -> None:
     (tmp_path / "o").mkdir()
     former = await asyncio.to_thread(compacted_past, tmp_path / "o" / "t-0", 6)
     store = opened_store(tmp_path / "d")
-    log = store.open_or_create("t", 0, topic_id=bytes(16), config=LogConfig())
+    log = store.open_or_create("t", 0, topic_id=bytes(16), config=LogConfig(segment_bytes=100))
     follow(former, follower_of(log))
     thinned_to = log.thinned_to
     assert thinned_to == former.log_end_offset
-    if is_saved:
-        await log.flush()
+    await log.flush()
+    if saved == "all but one":
+        monkeypatch.setattr("broker.log.directories.log_store.THINNED_PER_CHECKPOINT", 0)
+    if saved in ("everything", "all but one"):
         await store.checkpoint()
-    store.abandon()
+    if saved == "recovery points":
+        # as the truncation of another log in the directory does
+        store.directories[0].checkpoint_now(checkpoints.RECOVERY_POINTS)
+    if saved == "a clean stop":
+        store.close()
+    else:
+        store.abandon()
     log = opened_store(tmp_path / "d").get("t", 0)
     assert log is not None
     assert log.thinned_to == thinned_to
     assert log.whole_end_below(6) == 0
+
+
+async def test_a_copy_whose_source_is_compacted_further_knows_it_after_a_crash(tmp_path: Path) -> None:
+    store = opened_store(tmp_path)
+    log = store.open_or_create("t", 0, topic_id=bytes(16), config=LogConfig())
+    for base_offset, source_end in ((5, 100), (50, 200)):
+        records = batch([b"v"], base_offset=base_offset, leader_epoch=1, timestamp_ms=NOW_MS)
+        log.append_replicated(records, now_ms=NOW_MS)
+        log.note_copied(source_end)
+        await log.flush()
+        if source_end == 100:
+            await store.checkpoint()
+            assert log.recovery_point_to_save == 6
+    store.directories[0].checkpoint_now(checkpoints.RECOVERY_POINTS)
+    store.abandon()
+    again = opened_store(tmp_path).get("t", 0)
+    assert again is not None
+    # the leader's next answer names the end of the source
+    assert again.has_new_holes
+    again.note_copied(200)
+    assert again.thinned_to == 200

@@ -214,7 +214,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             return self._enforced(self._cluster.image, request)
         image, version, is_unchanged = self._cluster.image, 0, False
         if request.with_version:
-            version = logs_version(self._replicas, image, broker_epoch=self._broker_epoch())
+            version = logs_version(self._replicas, image, broker_epoch=self._broker_epoch(), link=request.link)
+            # Messages also name the link's epoch, which each image may change.
+            version = version if request.accepts_columns else abs(hash((version, image.version))) or 1
             is_unchanged = request.known_versions.get(self._node_id) == version
         topics, has_columns = set(request.topics), request.accepts_columns and not is_unchanged
         return pb.DescribePartitionsReply(

@@ -1,4 +1,4 @@
-"""A leader's report of its partitions: whether the standby may lack visible records."""
+"""A leader's report of its partitions: whether the standby may lack visible records, and when it changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.topic_images import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.core.standby_hold import StandbyHold
@@ -21,7 +21,7 @@ from dr.sites.core.evidence import positions_of
 from dr.sites.core.log_columns import PartitionOrders, logs_of
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import open_log
-from wire.control.cluster_pb2 import LinkRecord
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
 
 
@@ -86,13 +86,38 @@ def test_the_version_of_the_logs_changes_with_each_log_and_with_the_roles(tmp_pa
     note()
     log.thinned_to = 1
     note()
-    image = replace(image, version=image.version + 1)
+    hosted.write_error = ErrorCode.none
+    note()
+    image = replace(image, topics={"t": TopicImage(name="t", topic_id=bytes(16), configs={}, partitions={0: led})})
+    note()
+    image = replace(image, topics={"t": replace(image.topics["t"], topic_id=bytes(15) + b"1")})
     note()
     found.append(logs_version(partitions, image, broker_epoch=8))
+    found.append(logs_version(partitions, image, broker_epoch=7, link="a-b"))
     partitions.clear()
     note()
     log.close()
     assert len(set(found)) == len(found)
+
+
+def test_the_version_of_the_logs_does_not_change_with_an_image_that_leaves_them_alone(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    hosted = HostedPartition(
+        topic="t",
+        topic_id=bytes(16),
+        index=0,
+        log=log,
+        state=Partition(node_id=1, log_end_offset=0),
+        config=LogConfig(),
+        metrics=TopicMetrics(),
+    )
+    partitions: Any = [hosted]
+    image = ClusterImage(site="a", node_id=1)
+    other = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="b", phase=LinkPhase.FENCED)
+    later = replace(image, version=image.version + 1, links={"a-b": other})
+    versions = {logs_version(partitions, one, broker_epoch=7) for one in (image, later)}
+    log.close()
+    assert len(versions) == 1
 
 
 def test_columns_describe_the_same_partitions(tmp_path: Path) -> None:

@@ -69,8 +69,15 @@ class AssignedReplicas:
         # before a log is created or written under this registration: what follows is newer than the
         # removals in this image
         await self._logs.note_registration(image.broker_epoch)
-        # in threads, so that `open_or_create` below need not block the loop for old names
-        new = [topic for topic in change.changed if before.topics.get(topic.name) is not topic]
+        # In threads, so that `open_or_create` below need not block the loop for old names. Logs that
+        # are there need no way: a raise of leader epochs changes thousands of partitions while
+        # writers wait.
+        new = [
+            topic
+            for topic in change.changed
+            if before.topics.get(topic.name) is not topic
+            and not self._role_changes.are_hosted(topic, node_id=image.node_id)
+        ]
         await self._logs.make_way(new, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()

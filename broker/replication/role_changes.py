@@ -12,7 +12,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import LinkRole
-from broker.metadata.core.topic_images import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.replication.core.partition import LeadershipChange
 from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition
@@ -75,6 +75,15 @@ class RoleChanges:
                 if now_ms > until_ms:
                     break
         return self.position
+
+    def are_hosted(self, topic: TopicImage, *, node_id: int) -> bool:
+        """True if every replica of the topic that the image assigns to this broker is hosted."""
+        hosted_here, name, topic_id = self._partitions.hosted, topic.name, topic.topic_id
+        for index, partition in topic.partitions.items():
+            hosted = hosted_here.get((name, index))
+            if (hosted is None or hosted.topic_id != topic_id) and node_id in partition.replicas:
+                return False
+        return True
 
     def change(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole, *, now_ms: float) -> None:
         """The replica gets the controller's decision and the topic's role."""

@@ -47,6 +47,7 @@ from runtime.logs import get_logger
 from runtime.supervision import in_background
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
+from wire.control.cluster_pb2 import LinkPhase
 
 log = get_logger(__name__)
 
@@ -253,7 +254,10 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
             link_phases={name: link.phase for name, link in image.links.items()},
-            has_leaders=request.HasField("awaited") and has_leaders_above_floor(image, request.awaited),
+            # Only a promotion asks for leaders: a look at thousands would delay a fence.
+            has_leaders=request.awaited.active_site == image.site
+            and request.awaited.phase != LinkPhase.FENCED
+            and has_leaders_above_floor(image, request.awaited),
         )
 
     async def DescribeQuarantine(  # noqa: N802

@@ -10,12 +10,13 @@ unregistered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_difference import difference
+from broker.metadata.core.topic_images import TopicImage
 from broker.replication.following.core.follower import fetcher_number
 from broker.replication.following.replica_fetcher import ReplicaFetcher
 from broker.replication.hosted_partition import HostedPartition
@@ -84,10 +85,8 @@ class ReplicaFetchers:
             self._leave_lost(names | {topic.name for topic in change.deleted})
             wanted: Wanted = {}
             for topic in change.changed:
-                for hosted in self._hosted(topic.name, topic.partitions):
-                    # a site with one broker follows none of its thousands of partitions
-                    if hosted.state.is_follower or hosted.key in self._followed:
-                        self._reassign(hosted, wanted)
+                for hosted in self._hosted(topic.name, self._followable(after, topic)):
+                    self._reassign(hosted, wanted)
             self._follow(wanted)
         if before.brokers is not after.brokers:
             await self._end_gone(after)
@@ -108,8 +107,17 @@ class ReplicaFetchers:
         for place, partitions in wanted.items():
             self._fetcher(*place).follow(partitions)
 
-    def _hosted(self, topic: str, indexes: object) -> Iterator[HostedPartition]:
-        for index in indexes:  # type: ignore[attr-defined]
+    def _followable(self, image: ClusterImage, topic: TopicImage) -> Iterable[int]:
+        """The partitions that another broker leads, and those that were followed before: a site
+        with one broker follows none of its thousands of partitions.
+        """
+        led_elsewhere = {index for index, one in topic.partitions.items() if one.leader != image.node_id}
+        if not self._followed:
+            return led_elsewhere
+        return led_elsewhere | {index for name, index in self._followed if name == topic.name}
+
+    def _hosted(self, topic: str, indexes: Iterable[int]) -> Iterator[HostedPartition]:
+        for index in indexes:
             hosted = self._replicas.find(topic, index)
             if hosted is not None:
                 yield hosted

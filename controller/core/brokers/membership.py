@@ -268,7 +268,7 @@ def list_links(draft: Draft, command: LinksListed) -> None:
     """Apply the stored links, and raise partitions for which this site is now active to the link's
     leader epoch floor. The last valid record applies to a link that cannot be decoded.
     """
-    known = draft.cluster.links
+    known = dict(draft.cluster.links)
     listed = {name: known.get(name, link) if name in command.problems else link for name, link in command.links.items()}
     for name in sorted(set(known) - set(listed)):
         draft.record(facts.LinkRemoved(name=name))
@@ -280,4 +280,4 @@ def list_links(draft: Draft, command: LinksListed) -> None:
             draft.reasons.append(f"link {name} is at epoch {listed[name].epoch}")
     if draft.cluster.link_problems != command.problems:
         draft.record(facts.LinkProblemsRead(problems=command.problems))
-    epoch_raises.raise_to_floors(draft)
+    epoch_raises.raise_to_floors(draft, former_links=known)

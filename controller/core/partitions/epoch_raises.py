@@ -14,23 +14,29 @@ states, because that broker's controller would not find the raise.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, islice
 from typing import Final
 
 from controller.core.draft import Draft
 from controller.core.state import facts
 from controller.core.state.site_values import EpochRaise
+from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
+from wire.rules.links import carries_the_same
 
 NAME_BYTES_MAX: Final = 400_000
 """Upper bound of the names of topics in one raise, which is one znode: it holds 1 MB."""
 
 
-def raise_to_floors(draft: Draft) -> None:
+def raise_to_floors(draft: Draft, *, former_links: Mapping[str, LinkRecord] | None = None) -> None:
     """Give each partition below its link's floor a leader epoch at the floor; its leader stays the
-    same.
+    same. With the links as of the last raise, nothing is looked at if no floor differs: writers
+    wait for a fence, which leaves the floors as they are.
     """
+    if former_links is not None and _have_same_floors(former_links, draft.cluster.links):
+        store_for_earlier_releases(draft)
+        return
     below: dict[int, list[str]] = defaultdict(list)
     for topic in draft.cluster.topics.values():
         floor = draft.cluster.leader_epoch_floor(topic.name)
@@ -42,6 +48,16 @@ def raise_to_floors(draft: Draft) -> None:
             draft.record(facts.LeaderEpochsRaised(epoch_raise=found))
             draft.raises.append(found)
     store_for_earlier_releases(draft)
+
+
+def _have_same_floors(former: Mapping[str, LinkRecord], links: Mapping[str, LinkRecord]) -> bool:
+    """True if each topic has the same floor by both."""
+    return former.keys() == links.keys() and all(
+        (known.active_site, known.leader_epoch_floor) == (link.active_site, link.leader_epoch_floor)
+        and carries_the_same(known, link)
+        for name, link in links.items()
+        for known in (former[name],)
+    )
 
 
 def store_for_earlier_releases(draft: Draft) -> None:

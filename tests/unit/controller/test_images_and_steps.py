@@ -13,10 +13,12 @@ from controller.brokers.images import PendingChanges, TopicMessages
 from controller.config import ControllerSettings
 from controller.core import commands as ask
 from controller.core.decisions import Decision, Publish
+from controller.core.state.cluster import Cluster
 from controller.stored.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper.nodes import CreateNode
 from tests.support.memory.site_model import SiteModel, link_record, topic_request
+from wire.control.cluster_pb2 import LinkPhase
 from wire.protocol.ids import NO_NODE
 
 
@@ -102,6 +104,37 @@ def test_a_raise_and_a_later_election_are_reported_together() -> None:
     pending.add_image()
     image = pending.batch(model.cluster, node_id=1, broker_epoch=1, topics=TopicMessages())
     assert not image.epoch_raises
+
+
+@pytest.mark.parametrize(
+    ("change", "raised"),
+    [
+        ({"phase": LinkPhase.FENCED}, []),
+        ({"floor": 2 << 20}, ["orders.x"]),
+        ({"topic_whitelist": ["orders.*", "local"]}, ["local"]),
+        ({"topic_blacklist": []}, ["orders.y"]),
+    ],
+)
+def test_topics_are_raised_where_a_link_changes_a_floor(
+    change: dict[str, Any], raised: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fence changes none, so the controller looks at no partition while writers wait."""
+    model = site_with_topics("orders.x", "orders.y", "local")
+    known: dict[str, Any] = {"active": "a", "epoch": 2, "floor": 1 << 20, "topic_blacklist": [".*y"]}
+    model.give(ask.LinksListed(links={"b-a": link_record(**known)}))
+    looked_at: list[str] = []
+    floor_of = Cluster.leader_epoch_floor
+
+    def floor(cluster: Cluster, topic: str) -> int:
+        looked_at.append(topic)
+        return floor_of(cluster, topic)
+
+    monkeypatch.setattr(Cluster, "leader_epoch_floor", floor)
+    decision = model.give(ask.LinksListed(links={"b-a": link_record(**{**known, **change})}))
+    assert [sorted(one.topics) for publish in publications(decision) for one in publish.raises] == [
+        [topic] for topic in raised
+    ]
+    assert bool(looked_at) == bool(raised)
 
 
 @given(sizes=st.lists(st.lists(st.integers(0, 400), max_size=4), max_size=15))

@@ -71,7 +71,7 @@ class SiteCache:
         self._children: dict[str, list[str]] = {}
         self._dirty: set[str] = set()
         self._dirty_lists: set[str] = set()
-        # Known partition states; more than a few of them wait for `_read_states`.
+        # Known partition states: many of them wait for `_read_states`.
         self._dirty_states: set[str] = set()
         self._read_states: asyncio.TimerHandle | None = None
         self._link_changed_s = float("-inf")
@@ -79,11 +79,11 @@ class SiteCache:
         self._loops = Supervisor()
         self._facts: SiteFacts | None = None
         self._understood: dict[str, LinkRecord] = {}
-        # Decoded contents with what they were decoded from: a site has thousands of partitions, of
-        # which few change at once.
+        # Decoded contents with what they were decoded from: of thousands few change at once.
         self._assignments: dict[str, tuple[bytes, TopicAssignment]] = {}
         self._states: dict[str, tuple[_Stored, StoredPartitionState]] = {}
         self._decoded_topics: dict[str, tuple[TopicAssignment, States]] = {}
+        self._read_topics: list[str] = []
         self._unreadable: dict[Place, str] = {}
         # Both outlast a refresh that fails.
         self._may_lack_some = True
@@ -119,8 +119,8 @@ class SiteCache:
             async for attempt in jittered_backoff(retry_on=DISCONNECTED):
                 with attempt:
                     await self._refresh()
-            # As long as the refresh took: a change of one znode is read at once, and of thousands
-            # that change one after the other many are read together.
+            # As long as the refresh took: of thousands that change one after the other, many are
+            # read together.
             await asyncio.sleep(min(loop.time() - began_s, PAUSE_MAX_S))
 
     @property
@@ -248,7 +248,7 @@ class SiteCache:
         wanted = {znodes.CLUSTER_ID, znodes.CONTROLLER}
         wanted.update(map(znodes.broker_path, self._node_ids()))
         wanted.update(znodes.link_path(name) for name in self._children.get(znodes.LINKS, ()))
-        topics = self._watched_topics(self._links().values())
+        topics = self._read_topics = self._watched_topics(self._links().values())
         for topic in self._assignments.keys() - topics:
             del self._assignments[topic]
             self._decoded_topics.pop(topic, None)
@@ -261,9 +261,7 @@ class SiteCache:
         return wanted
 
     def _partitions(self, topic: str, payload: bytes) -> Iterable[int]:
-        """The topic's partitions; none if the assignment cannot be parsed, so that the topic is
-        left out.
-        """
+        """The topic's partitions; none if its assignment cannot be parsed."""
         try:
             return self._assignment(topic, payload).partitions
         except MalformedZnode:
@@ -281,21 +279,27 @@ class SiteCache:
             # malformed one.
             stale = (self._dirty | self._due_states()) & self._data.keys()
             await self._read_data(stale)
-            # New states of known partitions change nothing about the znodes that matter.
-            self._may_lack_some = self._may_lack_some or bool(lists) or not stale <= self._states.keys()
+            self._may_lack_some = self._may_lack_some or bool(lists) or self._may_name_others(stale)
             self._note_changes({*lists, *stale})
-            # Changes since the reads wake the loop again.
             if not self._may_lack_some:
                 break
             self._may_lack_some = await self._read_missing()
         if self._has_changed:
-            # With the facts, which may be asked for while a refresh is under way.
             self.topic_changes += self._have_topics_changed
             self._has_changed = self._have_topics_changed = False
             self._facts = None
             self.changes += 1
             for listener in tuple(self._listeners):
                 listener()
+
+    def _may_name_others(self, changed: Collection[str]) -> bool:
+        """True if one of these znodes may name some that were not read. The record of a link that
+        moves, for which writers wait, names the same ones.
+        """
+        if any(path.startswith(znodes.TOPICS) and path not in self._states for path in changed):
+            return True
+        has_link = any(path.startswith(znodes.LINKS) for path in changed)
+        return has_link and self._watched_topics(self._links().values()) != self._read_topics
 
     async def _read_missing(self) -> bool:
         """Read the znodes that matter and are not known, and forget those that do not matter. True
@@ -318,8 +322,7 @@ class SiteCache:
         self._have_topics_changed |= any(path.startswith(znodes.TOPICS) for path in paths)
 
     async def _read_children(self, path: str) -> None:
-        # The mark is removed before the read, so that a change during the read marks the path
-        # again.
+        # Before the read, as below: a change during the read marks the path again.
         self._dirty_lists.discard(path)
         watch = partial(self._children_changed, path)
         try:
@@ -333,8 +336,7 @@ class SiteCache:
             return await self._zookeeper.children(path, watch=watch)
         except NoNodeError:
             if await self._zookeeper.exists(path, watch=watch) is not None:
-                # The node was created between the two calls, so the watch of `exists` will not
-                # report it.
+                # Created between the two calls: the watch of `exists` will not report it.
                 self._children_changed(path, None)
             return []
 
@@ -344,7 +346,6 @@ class SiteCache:
         await _all_of(self._read_window(window) for window in windows)
 
     async def _read_window(self, paths: Sequence[str]) -> None:
-        # As above: a change during the read must mark the path again.
         self._dirty.difference_update(paths)
         self._dirty_states.difference_update(paths)
         try:
@@ -390,9 +391,9 @@ class SiteCache:
 
 
 async def _all_of(reads: Iterable[Awaitable[None]]) -> None:
+    # All end before an error is raised: a later result would be stored after the check for missing
+    # paths, and its watch would not fire again.
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
-    # All reads end before an error is raised. A read that ended later would store its result after
-    # the check for missing paths, and its watch would not fire again.
     for outcome in outcomes:
         if outcome is not None:
             raise outcome

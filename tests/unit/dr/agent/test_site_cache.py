@@ -296,6 +296,41 @@ async def test_a_changed_partition_state_is_read_and_nothing_else_is() -> None:
         await cache.stop()
 
 
+async def test_only_the_record_of_a_link_that_carries_other_topics_names_znodes_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writers wait for the record of a link that moves, and a site has thousands of partitions."""
+    named: list[str] = []
+    path_of = znodes.partition_state_path
+
+    def path(topic: str, index: int) -> str:
+        named.append(topic)
+        return path_of(topic, index)
+
+    monkeypatch.setattr("dr.agent.site_cache.znodes.partition_state_path", path)
+    nodes = Nodes()
+    carried = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", topic_whitelist=["t1"])
+    nodes.nodes[znodes.link_path("a-b")] = encode_link(carried)
+    for topic in ("t1", "t2"):
+        nodes.nodes[znodes.topic_path(topic)] = encode_topic(TOPIC)
+        nodes.nodes[path_of(topic, 0)] = encode_partition_state(STATE)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert set(cache.facts.states) == {("t1", 0)}
+        named.clear()
+        carried.epoch = 2
+        nodes.put(znodes.link_path("a-b"), encode_link(carried))
+        await eventually(lambda: cache.facts.links["a-b"].epoch == 2)
+        assert named == []
+        carried.topic_whitelist[:] = ["t2"]
+        nodes.put(znodes.link_path("a-b"), encode_link(carried))
+        await eventually(lambda: set(cache.facts.states) == {("t2", 0)})
+        assert "t2" in named
+    finally:
+        await cache.stop()
+
+
 async def test_states_that_change_in_great_number_are_read_after_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers wait for a promotion, which the agents learn from the link's record."""
     monkeypatch.setattr("dr.agent.site_cache.STATES_AT_ONCE_MAX", 1)

@@ -172,6 +172,7 @@ class LinkObserver:
                 link=self._link,
                 asking_site=self._peer_of(client),
                 known_view_version=self._views.get(client.name, SiteView()).version,
+                known_topics_version=self._views.get(client.name, SiteView()).topics_version,
                 known_account_versions={
                     epoch: kept.version for epoch, kept in self._promotions.get(client.name, {}).items()
                 },
@@ -211,10 +212,15 @@ class LinkObserver:
         )
 
     def _view(self, client: SiteClient, reply: GetSiteViewReply) -> SiteView:
-        """The site's view; it is sent again only if it has changed since the last query."""
-        if not reply.is_unchanged:
-            self._views[client.name] = reply.view
-        return self._views[client.name]
+        """The site's view; only what has changed since the last query is sent again."""
+        if reply.is_unchanged:
+            return self._views[client.name]
+        view = reply.view
+        if view.has_known_topics:
+            view.topics.extend(self._views[client.name].topics)
+            view.has_known_topics = False
+        self._views[client.name] = view
+        return view
 
     def _positions(
         self, client: SiteClient, description: DescribeLinkReply
@@ -236,7 +242,7 @@ class LinkObserver:
         """The partitions that the link carries and that no broker of the site leads."""
         known = self._carried.get(site)
         order = led.order if isinstance(led, LogsInColumns) else None
-        if known is None or known.view is not view or not carries_the_same(known.link, link):
+        if known is None or not _have_same_topics(known.view, view) or not carries_the_same(known.link, link):
             known = self._carried[site] = _Carried(view, link, frozenset(_carried(view, link)))
         elif order is not None and known.led is order:
             return known.leaderless
@@ -280,6 +286,13 @@ def _carried(view: SiteView, link: LinkRecord) -> set[TopicPartition]:
         if carries_topic(link, topic.name)
         for state in topic.partitions
     }
+
+
+def _have_same_topics(one: SiteView, other: SiteView) -> bool:
+    """True if both views are known to have the same topics; a site of an earlier release sends no
+    version of them.
+    """
+    return one is other or (one.topics_version != 0 and one.topics_version == other.topics_version)
 
 
 def _deposed(site: str, record: LinkRecord, links: ListLinksReply, view: SiteView) -> tuple[str, ...]:

@@ -452,7 +452,7 @@ class DescribeGroupsReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ..., fenced_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., carried_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., access_synced_ms_ago: _Optional[int] = ..., has_mirror_reported: _Optional[bool] = ...) -> None: ...
 
 class ObserveLinkRequest(_message.Message):
-    __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups", "with_log_versions", "known_log_versions", "accepts_columns")
+    __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups", "with_log_versions", "known_log_versions", "accepts_columns", "known_topics_version")
     class KnownAccountVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -475,6 +475,7 @@ class ObserveLinkRequest(_message.Message):
     WITH_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LOG_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOPICS_VERSION_FIELD_NUMBER: _ClassVar[int]
     link: str
     asking_site: str
     known_view_version: int
@@ -483,7 +484,8 @@ class ObserveLinkRequest(_message.Message):
     with_log_versions: bool
     known_log_versions: _containers.ScalarMap[int, int]
     accepts_columns: bool
-    def __init__(self, link: _Optional[str] = ..., asking_site: _Optional[str] = ..., known_view_version: _Optional[int] = ..., known_account_versions: _Optional[_Mapping[int, int]] = ..., with_groups: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ...) -> None: ...
+    known_topics_version: int
+    def __init__(self, link: _Optional[str] = ..., asking_site: _Optional[str] = ..., known_view_version: _Optional[int] = ..., known_account_versions: _Optional[_Mapping[int, int]] = ..., with_groups: _Optional[bool] = ..., with_log_versions: _Optional[bool] = ..., known_log_versions: _Optional[_Mapping[int, int]] = ..., accepts_columns: _Optional[bool] = ..., known_topics_version: _Optional[int] = ...) -> None: ...
 
 class ObserveLinkReply(_message.Message):
     __slots__ = ("description", "view", "links", "failovers", "groups")

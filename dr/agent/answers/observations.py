@@ -25,7 +25,11 @@ class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers, AccessRuleAn
         whole.
         """
         link = request.link
-        view = site.GetSiteViewRequest(asking_site=request.asking_site, known_version=request.known_view_version)
+        view = site.GetSiteViewRequest(
+            asking_site=request.asking_site,
+            known_version=request.known_view_version,
+            known_topics_version=request.known_topics_version,
+        )
         failovers = site.ListFailoversRequest(link=link, known_versions=request.known_account_versions)
         logs = site.DescribeLinkRequest(
             name=link,

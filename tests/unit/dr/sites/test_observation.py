@@ -214,3 +214,36 @@ async def test_logs_in_columns_are_read_beside_those_of_a_broker_of_an_earlier_r
     at.version = 3
     with pytest.raises(SiteRefused, match="different lengths"):
         await observer.site_evidence(at)
+
+
+class Viewed(SiteClient):
+    """A site without a leader, which sends its topics unless the observer knows them."""
+
+    def __init__(self) -> None:
+        self.name = "b"
+        self.version = self.topics_version = 1
+        self.sent = 0
+
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        description = site.DescribeLinkReply(record=replace_whitelist(RECORD))
+        if request.known_view_version == self.version:
+            return site.ObserveLinkReply(description=description, view=site.GetSiteViewReply(is_unchanged=True))
+        view = SiteView(version=self.version, topics_version=self.topics_version)
+        if request.known_topics_version == self.topics_version:
+            view.has_known_topics = True
+        else:
+            self.sent += 1
+            topic = TopicInfo(name="t", partitions=[PartitionState(partition=self.topics_version)])
+            view.topics.append(topic)
+        return site.ObserveLinkReply(description=description, view=site.GetSiteViewReply(view=view))
+
+
+async def test_topics_that_an_observer_knows_are_not_sent_again() -> None:
+    """A fence changes the link in the view of a site, which may have thousands of partitions."""
+    at = Viewed()
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
+    for version, topics_version, sent in [(1, 1, 1), (2, 1, 1), (2, 1, 1), (3, 1, 1), (4, 4, 2)]:
+        at.version, at.topics_version = version, topics_version
+        evidence = await observer.site_evidence(at)
+        assert {key.partition for key in evidence.leaderless} == {topics_version}
+        assert at.sent == sent

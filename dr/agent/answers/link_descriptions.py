@@ -21,7 +21,7 @@ from runtime.clock import Clock
 from wire.client.connection import installed_version
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.rules.links import other_site
+from wire.rules.links import carries_the_same, other_site
 
 SurveySecurity = Callable[[], site.SecuritySurvey]
 """Surveys the security of the own broker and its site; it may read files."""
@@ -35,6 +35,7 @@ class LinkDescriptions(Answers):
         self._survey_security = survey_security
         self._views: dict[str, tuple[int, SiteView]] = {}
         self._topics: dict[str, tuple[tuple[int, tuple[str, ...]], ViewedTopics]] = {}
+        self._lacking: dict[str, tuple[tuple[int, int], LinkRecord, list[UnprotectedTopic]]] = {}
 
     @answers
     async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
@@ -166,5 +167,14 @@ class LinkDescriptions(Answers):
         return await self._parts.brokers.observe(request.name, known_versions, accepts_columns=request.accepts_columns)
 
     def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
-        peer = self._parts.peers.peer(other_site(link, self._site))
-        return unprotected_topics(self._parts.cache.facts.topics, peer.view.topics, link, site=self._site)
+        """The topics that the site lacks. They are found once while no topic changes, because there
+        may be thousands of partitions, and a failover asks while writers wait.
+        """
+        cache, view = self._parts.cache, self._parts.peers.peer(other_site(link, self._site)).view
+        made_from, known = (cache.topic_changes, view.topics_version), self._lacking.get(link.name)
+        # a peer of an earlier release sends no version of its topics
+        if known and view.topics_version and known[0] == made_from and carries_the_same(known[1], link):
+            return known[2]
+        found = unprotected_topics(cache.facts.topics, view.topics, link, site=self._site)
+        self._lacking[link.name] = made_from, link, found
+        return found

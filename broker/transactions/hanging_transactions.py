@@ -43,12 +43,17 @@ class HangingTransactions:
 
     async def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         """Look for transactions that a promotion left open (an `ImageListener`)."""
-        if not after.links:
-            return
-        for hosted in self._replicas:
+        # Only where clients may write after a promotion: writers wait for the images of a move, and
+        # there may be thousands of partitions.
+        promoted = {
+            name
+            for name in after.topics
+            if (link := after.link_of(name)) is not None and link.leader_epoch_floor and after.role_in(link).may_write
+        }
+        for hosted in self._replicas if promoted else ():
             # of thousands of partitions few have a transaction
             has_open = hosted.log.producers.has_open_transactions
-            if has_open and hosted.key not in self._ending and _left_open(hosted, after):
+            if has_open and hosted.topic in promoted and hosted.key not in self._ending and _left_open(hosted, after):
                 work = until_done("hanging transactions", partial(self._end_all, hosted, after))
                 task = asyncio.get_running_loop().create_task(work)
                 self._ending[hosted.key] = task

@@ -33,6 +33,7 @@ from bench.measuring.figures import Side, percentile
 from bench.measuring.phases import TITLES, phases
 from bench.measuring.plan import Plan
 from bench.measuring.processes import cpu_s, metered
+from bench.measuring.rest import wait_at_rest
 from bench.peers import antipode
 from bench.peers.systems import create_topic, wait_until
 from bench.sections.sites.runbook import measure_runbook
@@ -262,8 +263,8 @@ def _idle_cores(environment: Environment, *, within_s: float) -> float:
         environment.mirrors
     )
     pids = [pid for process in processes if (pid := process.child().pid()) is not None and psutil.pid_exists(pid)]
-    # the mirror's first looks at its partitions, once for each start, belong to no idle pair
-    time.sleep(within_s / 3)
+    # the first looks at the partitions, once for each start, belong to no idle pair
+    wait_at_rest(pids, within_s=READY_WITHIN_S)
     before = {pid: cpu_s(pid) for pid in pids}
     began = time.monotonic()
     time.sleep(within_s)

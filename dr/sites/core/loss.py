@@ -14,6 +14,8 @@ When the old site is back and all records that only it had are in quarantine,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -132,6 +134,33 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
         return f"; the histories part there: {self.returning_records} abandoned records come back, offsets {self.kept_below} to {last}"
 
 
+class KeptEnds(Mapping[TopicPartition, int]):
+    """The end of the history that a promotion continued, for each partition of which anything is
+    kept. Most accounts are read for their epochs alone, by a failover while writers wait, so the
+    ends of thousands of partitions are listed when one of them is asked for.
+    """
+
+    def __init__(self, losses: tuple[PartitionLoss, ...]) -> None:
+        self._losses = losses
+
+    @cached_property
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
+            for item in self._losses
+            if item.kept_below != UNKNOWN and item.is_protected
+        }
+
+    def __getitem__(self, key: TopicPartition) -> int:
+        return self._ends[key]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._ends)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+
 class LossAccount(Struct, frozen=True, kw_only=True):
     """The account of a whole failover."""
 
@@ -231,11 +260,7 @@ class LossAccount(Struct, frozen=True, kw_only=True):
             leader_epoch_floor=self.leader_epoch_floor,
             accounted_at_ms=self.accounted_at_ms,
             is_planned=self.is_planned,
-            kept_below={
-                TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
-                for item in self.partitions
-                if item.kept_below != UNKNOWN and item.is_protected
-            },
+            kept_below=KeptEnds(self.partitions),
         )
 
     @property

@@ -23,7 +23,7 @@ FOLLOWS_THE_LEADER: Final = RetentionHold(from_offset=0, ms_max=1 << 62, bytes_m
 
 REPORT_AGE_MS_MAX: Final = 15_000
 """A standby whose last report is older may have lost its mirror: no consumer is sent there. Mirrors
-report every five seconds.
+report every five to ten seconds.
 """
 
 

@@ -2,7 +2,8 @@
 target lacks beyond their retention, and on a sync link its producers and consumers wait for the
 target.
 
-All partitions are reported every few seconds, with one request for each broker at a time. On sync
+All partitions are reported every few seconds, a part of them with each request, and one request for
+each broker at a time. On sync
 links, a report also follows at once when the target has acknowledged more of a partition, or when
 the flow begins again, for instance under a new leader at the source. In between, each broker of the
 source is asked whether it needs the reports of all partitions: only the broker knows that a hold
@@ -24,6 +25,7 @@ from functools import partial
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowFacts, FlowState
+from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import NEEDS_ALL_REPORTS, ProgressPort, Unreachable
 from runtime.logs import get_logger
@@ -43,6 +45,13 @@ ALL_INTERVAL_S = 5.0
 """Interval (s) at which all partitions are reported: well below the pause between two passes of
 retention.
 """
+ALL_INTERVAL_EACH_S = 0.001
+ALL_INTERVAL_S_MAX = 10.0
+"""The interval (s) for each partition of a link without a sync policy, if that is longer, and the
+longest: each report of an idle partition costs both processes 5 to 10 microseconds.
+"""
+REPORTED_AT_ONCE_MAX = 500
+"""Partitions in one request: it takes the broker's event loop 5 ms."""
 
 _REPORTED_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
 
@@ -119,8 +128,9 @@ class StandbyReports:
             self._changed |= self._failed
         self._failed.clear()
         if loop.time() >= self._all_due_s:
-            self._all_due_s = loop.time() + ALL_INTERVAL_S
-            rows = self._board.our_rows()
+            # a site that has become active is no standby, and its flows learn of it later
+            rows = [] if self._link().role is LinkRole.TURNED else self._board.our_rows()
+            self._all_due_s = loop.time() + self._all_interval_s(len(rows))
             self._changed.update(key for key, _ in rows)
             leaders = {row.source.node_id for _, row in rows}
             self._brokers = {node_id: again for node_id, again in self._brokers.items() if node_id in leaders}
@@ -134,6 +144,10 @@ class StandbyReports:
         for again in due.values():
             again.ask_due_s = now_s + ASK_INTERVAL_S
         return {node_id: {} for node_id in due if node_id not in self._reporting}
+
+    def _all_interval_s(self, count: int) -> float:
+        longest_s = ALL_INTERVAL_S if self._is_sync() else ALL_INTERVAL_S_MAX
+        return max(ALL_INTERVAL_S, min(longest_s, count * ALL_INTERVAL_EACH_S))
 
     def _is_sync(self) -> bool:
         return sync_policy(self._link().record) is not SyncPolicy.NONE
@@ -156,12 +170,18 @@ class StandbyReports:
     async def _report(self, node_id: int, offsets: Mapping[TopicPartition, int]) -> None:
         link = self._link()
         again = self._brokers.setdefault(node_id, _Again())
-        try:
-            refusal = await self._port.report(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
-        except Unreachable as error:
-            _log.debug("cannot send progress to the source", broker=node_id, reason=str(error))
-            self._failed.update(offsets)
-            return
+        refusal, left = "", list(offsets.items())
+        while left or not offsets:
+            part, left = dict(left[:REPORTED_AT_ONCE_MAX]), left[REPORTED_AT_ONCE_MAX:]
+            try:
+                refusal = await self._port.report(node_id, link=link.name, link_epoch=link.epoch, acknowledged=part)
+            except Unreachable as error:
+                _log.debug("cannot send progress to the source", broker=node_id, reason=str(error))
+                self._failed.update(offsets)
+                return
+            # The broker may only lack what the next parts bring.
+            if not left or refusal not in ("", NEEDS_ALL_REPORTS):
+                break
         if refusal == NEEDS_ALL_REPORTS:
             self._failed.update(self._all_of(node_id, again))
             return

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from mirror.assembly import Mirror
@@ -14,6 +15,7 @@ from mirror.flow.core.flow_events import Acknowledged, BatchesFetched, NothingFe
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.reporting import standby_reports
 from mirror.flow.reporting.standby_reports import StandbyReports
+from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import BatchRun
 from mirror.link.ports import NEEDS_ALL_REPORTS, Leader
 from tests.support.eventually import eventually
@@ -200,3 +202,50 @@ async def test_an_end_is_reported_whose_last_batch_the_source_has_compacted_away
     tell(board, NothingFetched(generation=1, high_watermark=10, log_start_offset=0))
     reports.acknowledged(FIRST)
     assert reports._by_leader() == {world.source.leader.node_id: {FIRST: 10}}
+
+
+KEYS = [TopicPartition("many", index) for index in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "sizes", "repeated"),
+    [
+        ([NEEDS_ALL_REPORTS, NEEDS_ALL_REPORTS, ""], [2, 2, 1], 0),
+        (["", "stale", ""], [2, 2], 5),
+    ],
+    ids=["the broker lacks the next parts", "a part is refused"],
+)
+async def test_many_reports_are_sent_in_parts(
+    board: FlowBoard, monkeypatch: pytest.MonkeyPatch, answers: list[str], sizes: list[int], repeated: int
+) -> None:
+    """A request with thousands of them would hold up the writers at the source's broker."""
+    monkeypatch.setattr(standby_reports, "REPORTED_AT_ONCE_MAX", 2)
+    view = await MemoryWorld().read_link()
+    reported: list[dict[TopicPartition, int]] = []
+    reports = StandbyReports(board, MemoryProgress(reported, answer=lambda: answers.pop(0)), lambda: view)
+    await reports._report(1, dict.fromkeys(KEYS, 7))
+    assert [len(part) for part in reported] == sizes
+    assert len(reports._failed) == repeated
+
+
+async def test_a_site_that_has_become_active_is_not_reported_as_a_standby(board: FlowBoard) -> None:
+    view = await MemoryWorld().read_link()
+    reports = StandbyReports(board, MemoryProgress([]), lambda: view)
+    view = msgspec.structs.replace(view, role=LinkRole.TURNED)
+    await reports._next_turn()
+    assert not reports._changed
+    view = msgspec.structs.replace(view, role=LinkRole.MIRRORING)
+    reports._ask_due_s = reports._all_due_s = 0.0
+    await reports._next_turn()
+    assert FIRST in reports._changed
+
+
+async def test_only_idle_partitions_in_great_number_without_a_policy_are_reported_less_often(
+    board: FlowBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby_reports, "ALL_INTERVAL_S", 5.0)
+    view = await MemoryWorld().read_link()
+    reports = StandbyReports(board, MemoryProgress([]), lambda: view)
+    assert [reports._all_interval_s(count) for count in (0, 5_000, 8_000, 20_000)] == [5.0, 5.0, 8.0, 10.0]
+    view.record.sync_policy = SyncPolicy.BLOCK.value
+    assert reports._all_interval_s(20_000) == 5.0

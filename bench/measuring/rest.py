@@ -1,4 +1,4 @@
-"""Waits until processes have ended the work of their start, which would count as cost of idleness."""
+"""Waits until processes have ended the work of their start, which is no cost of an idle pair."""
 
 from __future__ import annotations
 

@@ -69,9 +69,8 @@ class AssignedReplicas:
         # before a log is created or written under this registration: what follows is newer than the
         # removals in this image
         await self._logs.note_registration(image.broker_epoch)
-        # In threads, so that `open_or_create` below need not block the loop for old names. Logs that
-        # are there need no way: a raise of leader epochs changes thousands of partitions while
-        # writers wait.
+        # In threads, so that `open_or_create` below need not block the loop for old names. Not for
+        # logs that are there: a raise changes thousands of partitions while writers wait.
         new = [
             topic
             for topic in change.changed

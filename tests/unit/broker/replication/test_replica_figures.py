@@ -1,4 +1,6 @@
-"""A leader's report of its partitions: whether the standby may lack visible records, and when it changes."""
+"""A leader's report of its partitions: whether the standby may lack visible records, and when the
+report changes.
+"""
 
 from __future__ import annotations
 

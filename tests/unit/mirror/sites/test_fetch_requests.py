@@ -109,7 +109,7 @@ async def test_a_broker_that_ends_every_session_does_not_answer(monkeypatch: pyt
 async def test_a_fetcher_without_work_ends_its_session_and_begins_another_one_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mirror rests while its site is active, and the broker marks changes in sessions meanwhile."""
+    """A mirror rests while its site is active, and the broker marks changes in its session."""
     port, key = make_port(idle_s=0.01), TopicPartition("orders", 0)
     whole = FetchResponse([TopicFetched("orders", None, [PartitionFetched(0, high_watermark=9)])], session_id=77)
     requests = answering(port, [whole, FetchResponse([]), whole], monkeypatch)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import CoroutineType
 from typing import Any, Final
 
@@ -175,6 +176,8 @@ class Dispatcher:
         )
         response = await exchange.handled_by(handling)
         audit_request(context, request, response)
+        if handler.may_be_sent is not None:
+            exchange.check_before_send(partial(handler.may_be_sent, response, handler.doors))
         exchange.reply(response)
 
     def _fail(self, exchange: Exchange) -> None:

@@ -2,7 +2,9 @@
 
 A module names the parts of the broker that it uses in a frozen dataclass `Doors`; `bind_handlers`
 gives each handler those and no others, once, when the broker is composed. Most handlers decode with
-kio and are coroutines: `handle(request, context, doors) -> response`, a kio entity or its bytes.
+kio and are coroutines: `handle(request, context, doors) -> response`, a kio entity or its bytes. If
+such a module has `may_be_sent(response, doors)`, the broker asks it each time before it sends bytes
+of the response, and closes the connection on False.
 The hot ones (Produce, Fetch, OffsetCommit, Metadata ...) read the frame themselves:
 `handle_frame(frame, exchange, doors)` replies through the exchange, at once or later, and must not
 keep the frame.
@@ -36,6 +38,7 @@ class EntityHandler(Struct, frozen=True):
     versions: VersionRange
     doors: Any
     handle: Callable[[Any, RequestContext, Any], Coroutine[Any, Any, Any]]
+    may_be_sent: Callable[[Any, Any], bool] | None = None
 
 
 class FrameHandler(Struct, frozen=True):
@@ -62,7 +65,7 @@ def _bound(module: types.ModuleType, parts: object) -> Handler:
     doors = None if kind is None else kind(**{name: getattr(parts, name) for name in kind.__struct_fields__})
     if hasattr(module, "handle_frame"):
         return FrameHandler(versions, doors, module.handle_frame)
-    return EntityHandler(versions, doors, module.handle)
+    return EntityHandler(versions, doors, module.handle, getattr(module, "may_be_sent", None))
 
 
 def request_label(api_key: int) -> str:

@@ -36,13 +36,26 @@ class Doors(Struct, frozen=True, kw_only=True):
     transactions: TransactionCoordinator
 
 
-def _check_permits(doors: Doors) -> None:
-    """Raises CoordinatorRefusal if the lease of a link has ended here: another site may be active.
-    The client asks again; a decision that was already written is then returned unchanged.
-    """
+def _may_acknowledge(doors: Doors) -> bool:
+    """False if the lease of a link has ended here: another site may be active."""
     permits = doors.cluster.permits
-    if permits.is_in_use and not permits.may_end_transactions(doors.cluster.image, now_ms=doors.clock.monotonic_ms()):
+    return not permits.is_in_use or permits.may_end_transactions(doors.cluster.image, now_ms=doors.clock.monotonic_ms())
+
+
+def _check_permits(doors: Doors) -> None:
+    """Raises CoordinatorRefusal if the end of the transaction must not be acknowledged. The client
+    asks again; a decision that was already written is then returned unchanged.
+    """
+    if not _may_acknowledge(doors):
         raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
+
+
+def may_be_sent(response: Any, doors: Doors) -> bool:
+    """False for an acknowledgement after the end of the lease. A response waits for those of
+    earlier requests, or for a client that does not read. Offsets of a transaction need no such
+    check, because they are valid only with its acknowledged end.
+    """
+    return response.error_code is not ErrorCode.none or _may_acknowledge(doors)
 
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:

@@ -66,11 +66,20 @@ class LinkPermits:
         return True
 
     def may_coordinate(self, image: ClusterImage, link: LinkRecord | None, *, now_ms: float) -> bool:
-        """True if decisions of a coordinator for groups of the link may be acknowledged now."""
-        return link is None or not self.is_lapsed(image, link, now_ms=now_ms)
+        """True if decisions of a coordinator for groups of the link may be acknowledged now: not
+        without a permit, and not after another site has become active.
+        """
+        if link is None:
+            return True
+        is_elsewhere = link.is_routed and image.role_in(link) is LinkRole.PASSIVE
+        return not (link.lease_ms and is_elsewhere) and not self.is_lapsed(image, link, now_ms=now_ms)
 
     def may_end_transactions(self, image: ClusterImage, *, now_ms: float) -> bool:
         """True if the end of a transaction may be acknowledged now: every routed link has its
-        permit.
+        permit, and this site has not become passive in all of them.
         """
-        return not any(link.is_routed and self.is_lapsed(image, link, now_ms=now_ms) for link in image.links.values())
+        routed = [link for link in image.links.values() if link.is_routed]
+        if any(self.is_lapsed(image, link, now_ms=now_ms) for link in routed):
+            return False
+        is_elsewhere = all(image.role_in(link) is LinkRole.PASSIVE for link in routed)
+        return not (is_elsewhere and any(link.lease_ms for link in routed))

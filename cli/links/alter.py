@@ -24,7 +24,7 @@ from cli.links.site_calls import with_clients
 from cli.shared.failures import print_error, usage_error
 from cli.shared.output import Output, OutputFormat
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents
-from cli.shared.sync_options import ChangedSyncTimeoutOption, SyncBoundOption, checked_bound_ms
+from cli.shared.sync_options import SyncBoundOption, SyncTimeoutOption, checked_bound_ms, checked_timeout_ms
 from wire.rules.links import (
     SyncPolicy,
 )
@@ -54,7 +54,7 @@ def alter(
         AlteredSync | None,
         typer.Option(help="As for create; none: acknowledge immediately. This also ends a suspension by a failover."),
     ] = None,
-    sync_timeout_ms: ChangedSyncTimeoutOption = None,
+    sync_timeout_ms: SyncTimeoutOption = None,
     sync_bound_ms: SyncBoundOption = None,
     reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
     lease_ms: LeaseOption = None,
@@ -80,11 +80,9 @@ def alter(
     from dr.sites.core.sync_policies import policy_sentence
     from dr.sites.site_client import LinkChanges
 
-    if sync is None and sync_timeout_ms is not None:
-        raise usage_error("--sync-timeout-ms is a part of --sync degrade: give --sync too")
     changes = LinkChanges(
         sync=SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value),
-        sync_timeout_ms=sync_timeout_ms or 0,
+        sync_timeout_ms=checked_timeout_ms(sync, sync_timeout_ms),
         sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         reinstate=None if reinstatement is None else reinstate_policy_of(reinstatement),
         lease_ms=lease_ms,

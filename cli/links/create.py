@@ -31,7 +31,7 @@ from cli.shared.failures import print_error, usage_error
 from cli.shared.lists import split_list
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents
-from cli.shared.sync_options import SyncBoundOption, SyncTimeoutOption, checked_bound_ms
+from cli.shared.sync_options import SyncBoundOption, SyncTimeoutOption, checked_bound_ms, checked_timeout_ms
 from runtime.process import ExitCode
 from wire.rules.links import (
     DEFAULT_TOPIC_BLACKLIST,
@@ -60,7 +60,7 @@ def create(
         bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
     ] = True,
     sync: SyncOption = None,
-    sync_timeout_ms: SyncTimeoutOption = SYNC_TIMEOUT_MS,
+    sync_timeout_ms: SyncTimeoutOption = None,
     sync_bound_ms: SyncBoundOption = None,
     reinstatement: ReinstateOption = ReinstateChoice.MANUAL,
     lease_ms: LeaseOption = None,
@@ -98,7 +98,7 @@ def create(
         group_blacklist=split_list(group_blacklist),
         is_routed=is_routed,
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
-        sync_timeout_ms=sync_timeout_ms,
+        sync_timeout_ms=checked_timeout_ms(sync, sync_timeout_ms) or SYNC_TIMEOUT_MS,
         sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         reinstate=reinstate_policy_of(reinstatement),
         lease_ms=lease_ms or 0,

@@ -37,4 +37,13 @@ def test_the_message_names_the_option_the_number_and_what_is_accepted(
 @pytest.mark.parametrize("number", [0, 1_000, 600_000])
 def test_numbers_of_the_range_are_accepted(number: int) -> None:
     ended = CliRunner().invoke(app, ["links", "alter", "a-b", "--lease-ms", str(number), "--sync-timeout-ms", "1"])
-    assert "--sync-timeout-ms is a part of --sync degrade" in ended.stderr, "the next check"
+    assert "--sync-timeout-ms 1 is accepted with --sync degrade only" in ended.stderr, "the next check"
+
+
+@pytest.mark.parametrize("command", [ALTER, CREATE])
+@pytest.mark.parametrize("policy", ["--sync block", "--sync bound --sync-bound-ms 500", ""])
+def test_the_timeout_of_degrade_is_refused_with_another_policy(command: str, policy: str) -> None:
+    arguments = [*command.split(), *policy.split(), "--sync-timeout-ms", "700"]
+    ended = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert ended.exit_code == 2, ended.exception
+    assert "--sync-timeout-ms 700 is accepted with --sync degrade only: give both" in ended.stderr

@@ -12,7 +12,7 @@ import typer
 from cli.administration import reassignment
 from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import Output, OutputFormat, console, print_json, print_table
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from runtime.process import OperationalFailure
 from wire.rules.topic_config_kinds import INT_MAX
 
@@ -103,6 +103,12 @@ def unregister(
             if not is_sure:
                 typer.confirm(f"Give up broker {broker} and what only its disks hold?", abort=True, err=True)
             ask_cluster(bootstrap_server, lambda client: _unregister(client, broker), is_site_local=True)
+    if is_dry_run and not left:
+        error_console.print(
+            f"no partition has a replica at broker {broker}: the command is refused then, except while a deletion of a "
+            "topic waits for this broker, which only the controller knows",
+            markup=False,
+        )
     if output is OutputFormat.JSON:
         print_json({"broker": broker, "is_dry_run": is_dry_run, "partitions_still_assigned": left})
         return

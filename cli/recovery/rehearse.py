@@ -43,7 +43,11 @@ def rehearse(
         Path | None, typer.Option(help=f"Where the report goes (default: a new directory in {REHEARSALS}).")
     ] = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the properties files, and name what a rehearsal would use.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check the properties files, the link and the standby, and name what a rehearsal would use.",
+        ),
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -67,6 +71,8 @@ def rehearse(
     if site != to:
         raise usage_error(f"--to {to!r}: the properties files are of site {site}")
     if is_dry_run:
+        with failures_as_messages():
+            asyncio.run(_survey(link, brokers))
         _show_plan(brokers, output)
         return
     directory = (report_dir or new_directory(REHEARSALS)).resolve()
@@ -134,6 +140,24 @@ async def _run(link: str, brokers: Sequence[StandbyBroker], records: int, stop: 
                     f"the next one removes what is left: {left}" if left else "everything that it had made is removed"
                 )
                 raise OperationalFailure(f"the rehearsal was stopped; {removed}") from error
+    finally:
+        await channels.close()
+
+
+async def _survey(link: str, brokers: Sequence[StandbyBroker]) -> None:
+    """Refuse what a rehearsal would refuse before it clones. OperationalFailure."""
+    from cli.recovery.rehearsing.site import zookeeper_at
+    from dr.rehearsal.execution import survey_standby
+    from dr.sites.channels import Channels
+    from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient
+    from runtime.clock import SystemClock
+
+    settings, channels = brokers[0].settings, Channels()
+    try:
+        async with zookeeper_at(settings.zookeeper_connect) as zookeeper:
+            _, agents = await _addresses(zookeeper, settings.site)
+        site = SiteClient(settings.site, agents, channels, patience_ms=COMMAND_PATIENCE_MS)
+        await survey_standby(link, site, SystemClock())
     finally:
         await channels.close()
 

@@ -59,6 +59,19 @@ class RehearsalRequest(Struct, frozen=True, kw_only=True):
     records: int
 
 
+async def survey_standby(link: str, site: SiteClient, clock: Clock) -> SiteEvidence:
+    """The state of the standby. OperationalFailure says why it cannot be rehearsed now."""
+    found = await LinkObserver(link, target=site, source=None, clock=clock).site_evidence(site, with_groups=True)
+    record, standby = found.record, site.name
+    if record.active_site == standby:
+        raise OperationalFailure(f"{standby} is active for link {record.name}: only a standby can be rehearsed")
+    if record.phase != LinkPhase.MIRRORING:
+        raise OperationalFailure(f"link {record.name} is fenced: a failover is under way, rehearse afterwards")
+    if not found.copies:
+        raise OperationalFailure(f"{standby} has no copy of a topic of link {record.name} yet")
+    return found
+
+
 class Rehearsal:
     """One run."""
 
@@ -158,15 +171,7 @@ class Rehearsal:
         return found
 
     async def _survey(self) -> SiteEvidence:
-        observer = LinkObserver(self._request.link, target=self._site, source=None, clock=self._clock)
-        found = await observer.site_evidence(self._site, with_groups=True)
-        record, standby = found.record, self._request.standby
-        if record.active_site == standby:
-            raise OperationalFailure(f"{standby} is active for link {record.name}: only a standby can be rehearsed")
-        if record.phase != LinkPhase.MIRRORING:
-            raise OperationalFailure(f"link {record.name} is fenced: a failover is under way, rehearse afterwards")
-        if not found.copies:
-            raise OperationalFailure(f"{standby} has no copy of a topic of link {record.name} yet")
+        found = await survey_standby(self._request.link, self._site, self._clock)
         assert found.groups is not None
         self._facts.groups_before = found.groups.offsets
         self._facts.mirror_before = "" if found.has_mirror else mirror_sentence(found.mirror_age_ms)

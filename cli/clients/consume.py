@@ -49,7 +49,12 @@ Reset = Annotated[
     typer.Option(help="Where the log has no such offset: earliest, latest, nearest or fail; by default as --from."),
 ]
 MaxMessages = Annotated[int | None, typer.Option(help="End after this many records.", min=1)]
-TimeoutMs = Annotated[int | None, typer.Option(help="End when no record has arrived for this long.", min=1)]
+TimeoutMs = Annotated[
+    int | None,
+    typer.Option(
+        help="End when no record has arrived for this long, counted from the assignment of partitions.", min=1
+    ),
+]
 Isolation = Annotated[str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")]
 Zookeeper = Annotated[
     str | None,

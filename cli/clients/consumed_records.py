@@ -142,7 +142,8 @@ async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wan
     from clients.reader.core.positions import Position
 
     loop = asyncio.get_running_loop()
-    came_s = loop.time()
+    began_s = came_s = loop.time()
+    is_assigned = False
     while True:
         for chunk in await consumer.poll(POLL_MS):
             for record in consumer.opened(chunk):
@@ -151,6 +152,11 @@ async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wan
                 came_s = loop.time()
         if wanted.is_committing and wanted.group is not None:
             printed.commit_if_due()
+        if not is_assigned:
+            # the first rebalance of a group takes its time, but a coordinator may stay away
+            is_assigned = consumer.is_assigned or (loop.time() - began_s) * 1000 >= wanted.session_timeout_ms
+            came_s = loop.time()
+            continue
         if wanted.timeout_ms is not None and (loop.time() - came_s) * 1000 >= wanted.timeout_ms:
             return
 

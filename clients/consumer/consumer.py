@@ -130,6 +130,13 @@ class Consumer:
         """The partitions that the consumer reads now."""
         return frozenset(self.reader.readings.places)
 
+    @property
+    def is_assigned(self) -> bool:
+        """True if partitions were assigned by hand, or while the consumer is a member of the group
+        with an assignment.
+        """
+        return self._is_manual or (self._generations.membership is not None and self._generations.joining is None)
+
     def positions(self) -> Mapping[PartitionKey, Position]:
         """The position behind the records that `poll` has returned, for partitions where it is
         known.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,10 @@ class HandConsumer:
 
     def __init__(self) -> None:
         self.committed: dict[PartitionKey, Position] = {}
+
+    @property
+    def is_assigned(self) -> bool:
+        return True
 
     async def poll(self, _: float) -> Sequence[Chunk]:
         batch = encode_batch([Record(None, b"%d" % offset, 1) for offset in range(4)])
@@ -89,3 +94,29 @@ async def test_a_record_that_a_closed_pipe_refused_is_read_again(monkeypatch: py
 
 async def test_the_last_of_the_wanted_records_is_committed() -> None:
     assert await committed_after(4, OSError, count_max=3) == Position(3)
+
+
+class JoiningConsumer(HandConsumer):
+    """A member of a group whose first rebalance takes three polls; then one poll has records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polls = 0
+
+    @property
+    def is_assigned(self) -> bool:
+        return self.polls >= 3
+
+    async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
+        self.polls += 1
+        return await super().poll(timeout_ms) if self.polls == 4 else []
+
+
+@pytest.mark.parametrize(("session_timeout_ms", "count"), [(10_000, 4), (0, 0)])
+async def test_the_timeout_begins_when_the_group_is_joined_or_the_session_is_over(
+    session_timeout_ms: int, count: int
+) -> None:
+    consumer = JoiningConsumer()
+    asked = replace(wanted(None), timeout_ms=0, session_timeout_ms=session_timeout_ms, is_committing=False)
+    records = _records_of_consumer(consumer, Printed(consumer), asked)  # type: ignore[arg-type]
+    assert len([record async for record in records]) == count

@@ -14,6 +14,7 @@ import typer
 
 from cli.shared.command_config import add_command_config, with_command_config
 from cli.shared.failures import end_by_sigterm_as_by_ctrl_c, print_error
+from cli.shared.named_values import name_values
 from cli.shared.standard_streams import OutputFailed, prepare_standard_streams
 from runtime.garbage import expect_no_garbage
 from runtime.logs import configure
@@ -108,6 +109,7 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
             app.add_typer(command, name=name)
         else:
             app.command(name)(with_command_config(command) if takes_config else command)
+    name_values(app)
     return app
 
 

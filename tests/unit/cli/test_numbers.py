@@ -34,3 +34,17 @@ CREATE = "links create x --source a --target b --source-bootstrap x:1 --target-b
 def test_a_number_out_of_range_is_a_usage_error(line: str) -> None:
     ended = CliRunner().invoke(app, [*line.split(), HUGE], env={"ANTIPODE_BOOTSTRAP_SERVER": "127.0.0.1:1"})
     assert ended.exit_code == 2, ended.exception
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("up --brokers 0", "'--brokers': 0: input should be greater than or equal to 1"),
+        ("links create a-b --lease-ms one", "'--lease-ms': one: input should be a valid integer"),
+        ("brokers unregister -- -7", "'broker': -7: input should be greater than or equal to 0"),
+    ],
+)
+def test_an_unusable_number_is_named_with_its_option_and_what_is_accepted(line: str, message: str) -> None:
+    ended = CliRunner().invoke(app, line.split(), env={"COLUMNS": "200"})
+    assert ended.exit_code == 2, ended.exception
+    assert message in ended.stderr

@@ -33,9 +33,9 @@ from broker.log.threads import in_thread
 from runtime.disk import Disk
 
 LOGS_PER_TURN: Final = 500
+"""The number of logs that are checked before the event loop turns to others."""
 THINNED_PER_CHECKPOINT: Final = 500
 """Logs of which one checkpoint saves how far they are compacted."""
-"""The number of logs that are checked before the event loop turns to others."""
 FLUSHES_AT_A_TIME: Final = 32
 
 IsCopy = Callable[[str], bool]

@@ -4,7 +4,7 @@ A reader of a log ends at the first damaged batch: it cannot trust the length th
 may still be whole, because a disk loses single pages. They are recognised here by their headers and
 checksums at any position.
 
-Callers: broker/log/dropped/dropped_batches.py and broker/log/kept_batches.py.
+Callers: dropped_batches.py and kept_batches.py.
 """
 
 from __future__ import annotations

@@ -194,8 +194,15 @@ class _Repair:
 
     async def _judged(self, suspects: dict[PartitionKey, tuple[int, int]]) -> list[Judged]:
         judged: list[Judged] = []
-        compacted = await self._compacted({topic for topic, _ in suspects})
+        absent = await self._absent(suspects)
+        compacted = await self._compacted({topic for topic, index in suspects if (topic, index) not in absent})
         for key, (first, last) in suspects.items():
+            if key in absent:
+                reason = f"site {absent[key]} does not have it: it may have been deleted since the comparison"
+                judged.append(
+                    Refused(topic=key[0], partition=key[1], first_offset=first, last_offset=last, reason=reason)
+                )
+                continue
             if key[0] in compacted:
                 reason = (
                     "each site compacts the topic on its own, so batches cannot be compared: "
@@ -215,6 +222,17 @@ class _Repair:
                 sides=self._sides,
             )
         return judged
+
+    async def _absent(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
+        """The partitions that a site does not have, with that site: a question about one of them
+        would be repeated until the retries end.
+        """
+        absent: dict[PartitionKey, str] = {}
+        wanted = list(keys)
+        for site, client in self.clients.items() if wanted else ():
+            topics = await SiteDigests(site, client, self.clock, self.progress).topics()
+            absent |= {key: site for key in wanted if key[0] not in topics or key[1] not in topics[key[0]].partitions}
+        return absent
 
     async def _judged_followers(self, damaged: Sequence[DamagedFollower]) -> list[Judged]:
         """The orders for followers: the bytes of the leader of their own site are preferred."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,7 +18,7 @@ import typer
 
 from cli.shared.failures import usage_error
 from runtime.config_providers import looked_up
-from runtime.configuration import ConfigurationError, UnreadableFile, read_properties
+from runtime.configuration import ConfigurationError, UnreadableFile, read_properties, similar_key
 
 OPTION: Final = "--command-config"
 VARIABLE: Final = "ANTIPODE_COMMAND_CONFIG"
@@ -49,6 +49,7 @@ def use_command_config(file: Path) -> None:
 
     properties = looked_up(read_properties(file))
     protect_client(properties)
+    _warn_of_unknown(file, properties)
     _Given.properties = properties
     _Given.file = file
     options = kafka_options()
@@ -56,6 +57,22 @@ def use_command_config(file: Path) -> None:
         from wire.client.security import load_security, secure_clients
 
         secure_clients(load_security(options))
+
+
+def _warn_of_unknown(file: Path, properties: Mapping[str, str]) -> None:
+    """Print a line for each key that is probably misspelt. A file for Kafka's tools may have other
+    keys of theirs, which have no effect here.
+    """
+    from wire.access.settings import CONTROL_KEYS
+    from wire.access.zookeeper import ZOOKEEPER_KEYS
+    from wire.client.security import SECURITY_KEYS
+
+    known = {*SECURITY_KEYS, *CONTROL_KEYS, *ZOOKEEPER_KEYS}
+    for key in sorted(properties.keys() - known):
+        if meant := similar_key(key, known):
+            typer.echo(
+                f"{OPTION} {file}: the key {key} is not known and has no effect: did you mean {meant}?", err=True
+            )
 
 
 def command_config_environment() -> dict[str, str]:

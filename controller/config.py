@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from controller.balance_rule import BalanceRule
 from controller.core.state.site_values import SiteRules
-from runtime.addresses import HostPort, parse_host_port
+from runtime.addresses import HostPort, checked_zookeeper_connect, parse_host_port
 from runtime.configuration import Settings
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
 from wire.rules.producer_ids import PRODUCER_IDS_PER_SITE
@@ -25,7 +25,7 @@ class ControllerSettings(Settings):
     """The settings of a controller candidate."""
 
     node_id: int = Field(alias="node.id", ge=0, description="a whole number from 0; unique among the sites' nodes")
-    zookeeper_connect: str = Field(
+    zookeeper_connect: Annotated[str, AfterValidator(checked_zookeeper_connect)] = Field(
         alias="zookeeper.connect", min_length=1, description="host:port[,host:port...] of the site's own ZooKeeper"
     )
     zookeeper_session_timeout_ms: int = Field(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 from typing import Final, NamedTuple
 
+ZOOKEEPER_PORT: Final = 2181
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::", "")  # noqa: S104
 
 
@@ -43,6 +44,16 @@ def parse_host_ports(text: str) -> tuple[HostPort, ...]:
     if not addresses:
         raise ValueError(f"{text!r} names no address; accepted: host:port[,host:port...]")
     return addresses
+
+
+def checked_zookeeper_connect(text: str) -> str:
+    """The text, if it is a list of ZooKeeper's servers with an optional path; a server without a
+    port has ZooKeeper's. ValueError names the wrong server.
+    """
+    servers, _, _ = text.partition("/")
+    for server in servers.split(",") if text else ():
+        parse_host_port(server, default_port=ZOOKEEPER_PORT)
+    return text
 
 
 def reachable_address(listener: HostPort, advertised: HostPort | None, bound_port: int) -> HostPort:

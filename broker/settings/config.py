@@ -36,7 +36,7 @@ from broker.settings.property_values import (
     parsed_principals,
     parsed_protocol_map,
 )
-from runtime.addresses import HostPort
+from runtime.addresses import HostPort, checked_zookeeper_connect
 from runtime.configuration import Settings
 from wire.identity.core.failed_logins import FAILURES_MAX, FAILURES_MAX_KEY, WINDOW_MS, WINDOW_MS_KEY
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
@@ -70,7 +70,7 @@ class BrokerSettings(Settings):
     log_dirs: Annotated[tuple[str, ...], BeforeValidator(parsed_paths)] = Field(
         alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
     )
-    zookeeper_connect: str = Field(
+    zookeeper_connect: Annotated[str, AfterValidator(checked_zookeeper_connect)] = Field(
         alias="zookeeper.connect", min_length=1, description="accepted: host:port[,...][/chroot]"
     )
     zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)

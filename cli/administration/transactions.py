@@ -216,12 +216,17 @@ async def _described(bootstrap_server: str, transactional_id: str) -> dict[str, 
     }
 
 
-async def _open_in(client: KafkaClient, topic: str) -> list[OpenTransaction]:
+async def _open_in(client: KafkaClient, topic: str, only: int | None = None) -> list[OpenTransaction]:
     metadata = await client.metadata([topic])
     if topic not in metadata.topics or metadata.topics[topic].error_code:
         raise missing_topic(topic)
+    partitions = sorted(metadata.topics[topic].partitions)
+    if only is not None and only not in partitions:
+        raise OperationalFailure(
+            f"--partition {only}: topic {topic} has no such partition; accepted are 0 to {len(partitions) - 1}"
+        )
     found = []
-    for partition in sorted(metadata.topics[topic].partitions):
+    for partition in partitions if only is None else [only]:
         connection = await client.connection(await client.leader(topic, partition))
         described = await describe_producers(connection, topic, partition)
         _check(described.error_code, f"producers of {topic}-{partition}")
@@ -277,11 +282,7 @@ async def _abort_producer(bootstrap_server: str, transactional_id: str) -> None:
 
 async def _abort_in_partition(bootstrap_server: str, topic: str, partition: int, first_offset: int) -> None:
     async with _client(bootstrap_server) as client:
-        found = [
-            item
-            for item in await _open_in(client, topic)
-            if (item.partition, item.first_offset) == (partition, first_offset)
-        ]
+        found = [item for item in await _open_in(client, topic, partition) if item.first_offset == first_offset]
         if not found:
             raise OperationalFailure(
                 f"no transaction that is open begins at offset {first_offset} of {topic}-{partition}"

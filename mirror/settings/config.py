@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from mirror.link.core.slots import Strategy
 from mirror.link.core.topic_naming import NamingPolicy
@@ -22,7 +22,7 @@ from mirror.settings.core.own_keys import NAMING_TABLE, SESSION, SHARING, TRANSA
 from mirror.settings.transfer_settings import TransferSettings
 from mirror.settings.translate_settings import TranslateSettings
 from mirror.settings.values import LinkMode, Patterns, PatternsOrNone, comma_list
-from runtime.addresses import HostPort, parse_host_port, parse_host_ports
+from runtime.addresses import HostPort, checked_zookeeper_connect, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.security.protection import check_mirror_protection
 from wire.access.metrics import METRICS_KEYS
@@ -114,7 +114,7 @@ class MirrorConfig(TransferSettings, TranslateSettings):
         alias="antipode.sharing.enabled",
         description="true shares the link's partitions with the other daemons of the link that say so",
     )
-    sharing_zookeeper_connect: str = Field(
+    sharing_zookeeper_connect: Annotated[str, AfterValidator(checked_zookeeper_connect)] = Field(
         default="",
         alias="antipode.sharing.zookeeper.connect",
         description="host:port[,host:port...][/chroot] through which the daemons share; empty: through a group at the target",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
 
-from runtime.addresses import HostPort, parse_host_port, parse_host_ports, reachable_address
+from runtime.addresses import HostPort, checked_zookeeper_connect, parse_host_port, parse_host_ports, reachable_address
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,16 @@ def test_a_listener_is_reached_as_advertised_and_never_at_a_wildcard(
     listener: HostPort, advertised: HostPort | None, expected: HostPort
 ) -> None:
     assert reachable_address(listener, advertised, 7) == expected
+
+
+@pytest.mark.parametrize("text", ["zk1:2181", "zk1:2181,zk2:2181/site/a", "zk1,zk2", "[::1]:2181", ""])
+def test_servers_of_zookeeper_are_accepted_as_they_are(text: str) -> None:
+    assert checked_zookeeper_connect(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("foo:bar", "foo:bar"), ("zk1:2181,zk2:x/a", "zk2:x"), ("zk1:1,,zk2:1", "''")]
+)
+def test_an_unusable_server_of_zookeeper_is_named(text: str, named: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(named)):
+        checked_zookeeper_connect(text)

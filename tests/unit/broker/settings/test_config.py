@@ -169,3 +169,8 @@ KRAFT_FILE = {
 def test_a_file_of_a_kraft_broker_needs_no_more_than_the_address_of_zookeeper() -> None:
     settings = load_broker_settings(KRAFT_FILE)
     assert [listener.name for listener in settings.listeners] == ["PLAINTEXT"]
+
+
+def test_an_address_of_zookeeper_without_a_valid_port_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.connect='foo:bar' .*'foo:bar' has no valid port"):
+        load_broker_settings({**KRAFT_FILE, "zookeeper.connect": "foo:bar"})

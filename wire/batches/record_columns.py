@@ -1,8 +1,8 @@
-"""Records of opened batches as columns: the buffers of Arrow arrays, filled record by record.
+"""Records of opened batches as columns: offsets, times, and where keys and values lie.
 
-For jobs that read many records of few kinds: nothing is made for a record but its bytes in the
-columns. `make setup` compiles this module (`runtime/compiled.py`); the rules of `records.py` apply
-here. Caller: the data source for Spark.
+For jobs that read many records of few kinds: nothing is made for a record but its entries in the
+columns, and keys and values are not moved. `make setup` compiles this module
+(`runtime/compiled.py`); the rules of `records.py` apply here. Caller: the data source for Spark.
 """
 
 from typing import Final
@@ -13,35 +13,27 @@ from mypy_extensions import i32, i64, u8
 from wire.batches.record_batch import BatchHeader, InvalidBatch
 from wire.batches.varints import INT32_SHIFT_MAX, INT64_SHIFT_MAX, read_varint
 
-COLUMN_BYTES_MAX: Final = 2**31 - 1
+SOURCE_BYTES_MAX: Final = 2**31 - 1
 """Arrow's offsets into a column of bytes have 32 bits."""
 
 _MICROSECONDS_PER_MS: Final = 1000
 
 
 class RecordColumns:
-    """Columns that grow by whole batches. Keys and values are one buffer each, with the ends of the
-    entries (little-endian 32 bits, starting with 0) and one byte for each entry, which is 0 for
-    null; offsets and times (Unix microseconds) are little-endian 64 bits.
+    """Columns that grow by whole batches of one source: bytes in which the opened bodies lie. Of
+    keys and values a column has the start and the end of each entry in the source (little-endian 32
+    bits), and one byte for each entry, which is 0 for null; offsets and times (Unix microseconds)
+    are little-endian 64 bits.
     """
 
     def __init__(self) -> None:
         self.count: i64 = 0
         self.offsets = BytesWriter()
         self.times_us = BytesWriter()
-        self.keys = BytesWriter()
-        self.key_ends = BytesWriter()
+        self.key_places = BytesWriter()
         self.has_key = BytesWriter()
-        self.values = BytesWriter()
-        self.value_ends = BytesWriter()
+        self.value_places = BytesWriter()
         self.has_value = BytesWriter()
-        write_i32_le(self.key_ends, 0)
-        write_i32_le(self.value_ends, 0)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of keys and values."""
-        return len(self.keys) + len(self.values)
 
     def clear(self) -> None:
         """Remove all records. The memory of the columns is kept for the next ones: columns that
@@ -50,22 +42,20 @@ class RecordColumns:
         self.count = 0
         self.offsets.truncate(0)
         self.times_us.truncate(0)
-        self.keys.truncate(0)
-        self.key_ends.truncate(4)
+        self.key_places.truncate(0)
         self.has_key.truncate(0)
-        self.values.truncate(0)
-        self.value_ends.truncate(4)
+        self.value_places.truncate(0)
         self.has_value.truncate(0)
 
-    def append(self, body: bytes, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:
-        """Append the records of an opened batch that lie from `first_offset` up to `until_offset`,
-        not included. Raises InvalidBatch if the records do not fill the body; the columns are then
-        useless.
+    def append(self, body: bytes, position: i64, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:
+        """Append the records of an opened batch, whose body is at `position` in the source, that
+        lie from `first_offset` up to `until_offset`, not included. Raises InvalidBatch if the
+        records do not fill the body; the columns are then useless.
         """
-        if len(self.keys) + len(self.values) + len(body) > COLUMN_BYTES_MAX:
-            raise ValueError(f"more than {COLUMN_BYTES_MAX} bytes of records at a time")
         at: i64 = 0
         end: i64 = len(body)
+        if position + end > SOURCE_BYTES_MAX:
+            raise ValueError(f"more than {SOURCE_BYTES_MAX} bytes of records at a time")
         base_offset: i64 = header.base_offset
         base_time: i64 = header.base_timestamp
         has_append_time: bool = header.is_log_append_time
@@ -98,14 +88,13 @@ class RecordColumns:
                         self.times_us,
                         (append_time if has_append_time else base_time + time_delta) * _MICROSECONDS_PER_MS,
                     )
-                    if key_length > 0:
-                        self.keys.write(body[key_at : key_at + key_length])
+                    key_end: i64 = key_at + key_length if key_length > 0 else key_at
+                    write_i32_le(self.key_places, i32(position + key_at))
+                    write_i32_le(self.key_places, i32(position + key_end))
                     self.has_key.append(u8(key_length >= 0))
-                    write_i32_le(self.key_ends, i32(len(self.keys)))
-                    if value_length > 0:
-                        self.values.write(body[value_at : value_at + value_length])
+                    write_i32_le(self.value_places, i32(position + value_at))
+                    write_i32_le(self.value_places, i32(position + at))
                     self.has_value.append(u8(value_length >= 0))
-                    write_i32_le(self.value_ends, i32(len(self.values)))
                     self.count += 1
                 at = record_end
                 index += 1

@@ -21,8 +21,10 @@ import typer
 from cli.shared.failures import failures_as_messages, usage_error
 from runtime.config_providers import looked_up
 from runtime.configuration import ConfigurationError, UnreadableFile, read_properties
-from runtime.logs import configure
+from runtime.logs import configure, get_logger
 from runtime.process import ExitCode, run_daemon
+
+log = get_logger(__name__)
 
 
 class LogLevel(enum.StrEnum):
@@ -312,7 +314,13 @@ def _run(
     if background is not None:
         typer.echo(f"process {_start_in_background(background)} continues; its further messages are in {background}")
         raise typer.Exit(ExitCode.DONE)
-    raise typer.Exit(run_daemon(main))
+    try:
+        code = run_daemon(main)
+    except OSError:
+        # of an error with a file name the command prints one line, which does not say where it is
+        log.exception("unexpected error ends the process")
+        raise
+    raise typer.Exit(code)
 
 
 def _start_in_background(log: Path) -> int:

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from cli.processes import daemons
+from runtime.process import ExitCode
 
 BROKER = {
     "node.id": "1",
@@ -95,3 +96,18 @@ def test_all_wrong_settings_are_named_with_the_file(tmp_path: Path, capsys: pyte
     reported = capsys.readouterr().err
     for named in ("num.partitions='-5'", "antipode.site.number='x'", "auto.create.topics.enable='?'"):
         assert f"{file}: configuration {named} is not usable" in reported
+
+
+def test_an_unexpected_error_of_a_file_is_logged_with_its_stack(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> ExitCode:
+        raise FileNotFoundError(2, "No such file or directory", "/somewhere")
+
+    async def main(_: object) -> None:
+        """Not called."""
+
+    monkeypatch.setattr(daemons, "run_daemon", fail)
+    with pytest.raises(FileNotFoundError):
+        daemons._run(main, lambda: None, config=tmp_path, is_dry_run=False, background=None)
+    assert "Traceback" in caplog.text

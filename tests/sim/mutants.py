@@ -58,6 +58,8 @@ class Mutant:
     known_seed: int
     seeds_max: int = 200
     kind: Kind = Kind.REPLICATION
+    is_long: bool = False
+    """True if the history of the known seed takes several seconds of CPU: `make chaos` plays it."""
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -219,6 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="truncation_offset",
         substitute=_truncates_to_the_high_watermark,
         known_seed=78,
+        is_long=True,
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",

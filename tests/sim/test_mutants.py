@@ -44,7 +44,9 @@ def seed_found(number: int) -> int:
     return seed_that_catches(mutant, range(1, mutant.seeds_max + 1))
 
 
-@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.title)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(one, marks=pytest.mark.long if one.is_long else (), id=one.title) for one in ALL]
+)
 def test_a_broken_decision_breaks_an_invariant(mutant: Mutant) -> None:
     advice = "`python -m tests.sim --mutants` finds another one"
     assert in_fixed_order(is_caught, ALL.index(mutant)), f"no seed notices it: {advice}"

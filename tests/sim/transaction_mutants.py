@@ -96,6 +96,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         name="_send_markers",
         substitute=_completes_first,
         known_seed=4,
+        is_long=True,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -104,6 +105,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         name="resume",
         substitute=_forgets_the_pending,
         known_seed=6,
+        is_long=True,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -152,6 +154,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
         known_seed=10,
+        is_long=True,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -250,6 +250,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a failover keeps no account",
             "known_seed": 5,
+            "is_long": True,
             "owner": AfterTheRaise,
             "name": "may_account",
             "substitute": _always(False),
@@ -278,13 +279,14 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a returning copy is truncated without a look at leader epochs",
             "known_seed": 649,
+            "is_long": True,
             "owner": histories,
             "name": "shared_end",
             "substitute": _shares_everything,
         },
         {
             "title": "an account is final before the old site has given its records up",
-            "known_seed": 50,
+            "known_seed": 136,
             "owner": settlement,
             "name": "_has_own",
             "substitute": _always(False),

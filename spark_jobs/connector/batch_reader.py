@@ -24,7 +24,7 @@ from spark_jobs.connector.cluster import ClusterReader, Logs
 from spark_jobs.connector.core.filters import EVERYTHING, Condition, Narrowing, narrowing
 from spark_jobs.connector.core.offsets import PartitionOffsets, resolve_end, resolve_start
 from spark_jobs.connector.core.options import Mode, ReadOptions
-from spark_jobs.connector.core.planning import OffsetRange, packed, ranges, sized, splits
+from spark_jobs.connector.core.planning import OffsetRange, largest_first, packed, ranges, sized, splits
 from spark_jobs.connector.digest_rows import digest_rows
 from spark_jobs.connector.fetching import RangeReader
 from spark_jobs.connector.header_rows import header_rows, split_of
@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
             offsets_max=options.records_per_partition,
         )
         if options.verifies_checksums or options.partitions_min:
-            return [RangePartition(part) for part in parts]
+            return [RangePartition(part) for part in largest_first(parts)]
         return [RangePartition(*group) for group in packed(parts, bytes_max=UNREAD_BYTES)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

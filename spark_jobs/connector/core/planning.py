@@ -106,6 +106,13 @@ def splits(
     return [part for one, count in zip(wanted, counts, strict=True) for part in _parts(one, count)]
 
 
+def largest_first(found: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The ranges by their size, for tasks that share a few cores: a large range that is begun last
+    leaves the other cores without work. Ranges of one size keep their order.
+    """
+    return sorted(found, key=lambda one: -one.size_bytes)
+
+
 def packed(found: Iterable[OffsetRange], *, bytes_max: int) -> list[tuple[OffsetRange, ...]]:
     """The ranges in groups of about `bytes_max`, in order. For reads that transfer little of a
     range: a task of its own would cost more.

@@ -23,7 +23,7 @@ from spark_jobs.connector.core.offsets import (
     resolve_end,
     resolve_start,
 )
-from spark_jobs.connector.core.planning import DataLost, OffsetRange, limited, packed, ranges, splits
+from spark_jobs.connector.core.planning import DataLost, OffsetRange, largest_first, limited, packed, ranges, splits
 from spark_jobs.connector.core.trigger_delay import TriggerDelay
 
 LOGS = {("t", 0): LogRange(10, 100), ("t", 1): LogRange(0, 50)}
@@ -140,6 +140,16 @@ def test_no_part_has_more_offsets_than_the_largest_number_of_records() -> None:
     parts = splits(found, split_bytes=0, offsets_max=10)
     assert [(one.first_offset, one.until_offset) for one in parts] == [(0, 8), (8, 16), (16, 25)]
     assert len(splits(found, split_bytes=0, partitions_min=5, offsets_max=10)) == 5
+
+
+def test_the_largest_parts_come_first_and_those_of_one_log_in_order() -> None:
+    sizes = {0: 50, 1: 300, 2: 120}
+    found = [
+        OffsetRange(topic="t", partition=partition, first_offset=0, until_offset=size, size_bytes=size)
+        for partition, size in sizes.items()
+    ]
+    parts = largest_first(splits(found, split_bytes=150))
+    assert [(one.partition, one.first_offset) for one in parts] == [(1, 0), (1, 150), (2, 0), (0, 0)]
 
 
 def test_a_batch_waits_for_enough_offsets_or_for_its_time_and_either_alone_begins_it() -> None:

@@ -7,7 +7,9 @@ and a missing member mean no key, or a tombstone.
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+import re
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +20,8 @@ DocumentT = TypeVar("DocumentT")
 
 NULL = b"null"
 RAW_NULL = Raw(NULL)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF_A_PAIR: Final = r"a string has half of a surrogate pair (\uD800 to \uDFFF), which UTF-8 cannot encode; accepted: both halves together"
 
 
 class UnusableDocument(ValueError):
@@ -34,9 +38,20 @@ def read(body: bytes | bytearray, document: type[DocumentT]) -> DocumentT:
     except msgspec.ValidationError as error:
         raise unprocessable(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise malformed(str(error)) from error
+        raise malformed(_HALF_A_PAIR if _has_half_a_pair(body) else str(error)) from error
     except RecursionError as error:
         raise malformed("nested too deeply") from error
+
+
+def _has_half_a_pair(body: bytes | bytearray) -> bool:
+    """True if only half of a surrogate pair makes the body unusable; msgspec would name a truncated
+    body.
+    """
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return _SURROGATE.search(body) is not None
 
 
 def read_texts(body: bytes | bytearray, document: type[DocumentT]) -> DocumentT:

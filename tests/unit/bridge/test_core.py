@@ -240,3 +240,11 @@ def test_a_text_that_librdkafka_would_shorten_is_refused(kind: type[Any], body: 
 def test_a_number_in_a_path_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is not a number"):
         number_in_path(Request({"type": "http", "path_params": {"partition": text}}), "partition")
+
+
+def test_half_of_a_surrogate_pair_is_named() -> None:
+    with pytest.raises(Refused, match="half of a surrogate pair"):
+        read(b'{"records": ["\\ud83dx"]}', dict)
+    with pytest.raises(Refused, match="truncated"):
+        read(b'{"records": ["\\ud83d', dict)
+    assert read(b'{"records": "\\ud83d\\ude00"}', dict) == {"records": "\U0001f600"}

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from typing import Final, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -28,8 +27,7 @@ from mirror.link.ports import (
 )
 from mirror.sites.kafka_site import new_client, reached
 from runtime.addresses import HostPort
-from runtime.supervision import in_background
-from wire.client.client_errors import BrokerError, KafkaClientError, error_code
+from wire.client.client_errors import BrokerError, error_code
 from wire.client.connection import ConnectionOptions
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
@@ -38,10 +36,6 @@ from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 
 _NO_RECORDS = memoryview(b"")
-IDLE_S: Final = 5.0
-"""The time (s) without a fetch after which a fetcher ends its session. The broker marks each change
-of thousands of partitions in a session, also while a site is promoted and writers wait.
-"""
 
 
 class RecordFilter(Protocol):
@@ -70,7 +64,6 @@ class KafkaFetch:
         max_wait_ms: int,
         record_filter: RecordFilter | None = None,
         replica_id: int = CONSUMER,
-        idle_s: float = IDLE_S,
     ) -> None:
         self._record_filter = record_filter
         self._client = new_client(bootstrap, options)
@@ -83,9 +76,6 @@ class KafkaFetch:
             replica_id=replica_id,
         )
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
-        self._idle_s = idle_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._ending: asyncio.Task[None] | None = None
 
     async def fetch(
         self,
@@ -101,8 +91,6 @@ class KafkaFetch:
         quota, after which the fetch is repeated after the broker's throttle time, and one that
         ends the session, after which it is repeated in another session.
         """
-        if self._timer is not None:
-            self._timer.cancel()
         has_session_ended = False
         while True:
             response = await self._exchange(node_id, self._request(parts, changed), is_brief=is_brief)
@@ -119,7 +107,6 @@ class KafkaFetch:
                 raise self._failed(node_id, response)
             else:
                 has_session_ended, changed = True, None
-        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._begin_end, node_id)
         if self._record_filter is None:
             return [_answer(name, partition) for name, partition in answers]
         return [await self._record_filter.sift(name, partition) for name, partition in answers]
@@ -133,15 +120,6 @@ class KafkaFetch:
             # the broker may have handled the request, so the session's epoch is unknown (KIP-227)
             self._session.reset()
             raise
-
-    def _begin_end(self, node_id: int) -> None:
-        if (request := self._session.last_request()) is not None:
-            self._ending = in_background("fetch sessions that end", self._end(node_id, request))
-
-    async def _end(self, node_id: int, request: FetchRequest) -> None:
-        # a broker that does not answer forgets the session by itself
-        with suppress(KafkaClientError):
-            await self._client.fetch(node_id, request)
 
     def _failed(self, node_id: int, response: FetchResponse) -> Unreachable:
         return Unreachable(f"source broker {node_id} answers {error_code(response.error_code).name} to a fetch")
@@ -159,11 +137,6 @@ class KafkaFetch:
 
     async def close(self) -> None:
         """Drop the connection."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._ending is not None:
-            self._ending.cancel()
-            await asyncio.gather(self._ending, return_exceptions=True)
         await self._client.close()
 
 

@@ -20,7 +20,6 @@ from wire.client.session_state import FetchSession, SessionRequest
 from wire.protocol.ids import PartitionKey
 from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
 
-FINAL_EPOCH: Final = -1
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -73,16 +72,6 @@ class SessionFetch:
         if self._session.is_new or any(self._topic_ids.get(name) != topic_id for name, topic_id in topic_ids.items()):
             return None
         return self._named(self._session.next_update(changed))
-
-    def last_request(self) -> FetchRequest | None:
-        """The request after which the broker forgets the session; None without one."""
-        if self._session.is_new:
-            return None
-        asked = self._session.next_update({})
-        self._session.reset()
-        return self._limits._replace(
-            topics=[], max_wait_ms=0, session_id=asked.session_id, session_epoch=FINAL_EPOCH, forgotten_topics=[]
-        )
 
     def _named(self, asked: SessionRequest[PartitionKey, FetchPosition]) -> FetchRequest:
         return self._limits._replace(

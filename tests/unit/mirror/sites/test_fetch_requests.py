@@ -13,7 +13,6 @@ from kio.schema.errors import ErrorCode
 from mirror.link.ports import FetchPart, Unreachable
 from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import HostPort
-from tests.support.eventually import eventually
 from wire.client.connection import ConnectionOptions
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.protocol.ids import TopicPartition
@@ -24,7 +23,7 @@ def part(key: TopicPartition, offset: int) -> FetchPart:
     return FetchPart(topic_id=UUID(int=len(key.topic)), offset=offset, leader_epoch=0, generation=1)
 
 
-def make_port(*, idle_s: float = 60.0) -> KafkaFetch:
+def make_port() -> KafkaFetch:
     return KafkaFetch(
         [HostPort("h", 1)],
         ConnectionOptions(client_id="test"),
@@ -32,7 +31,6 @@ def make_port(*, idle_s: float = 60.0) -> KafkaFetch:
         max_bytes=1,
         partition_max_bytes=1,
         max_wait_ms=1,
-        idle_s=idle_s,
     )
 
 
@@ -104,22 +102,3 @@ async def test_a_broker_that_ends_every_session_does_not_answer(monkeypatch: pyt
         await port.fetch(1, {key: part(key, 5)})
     assert len(requests) == 2
     await port.close()
-
-
-async def test_a_fetcher_without_work_ends_its_session_and_begins_another_one_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A mirror rests while its site is active, and the broker marks changes in its session."""
-    port, key = make_port(idle_s=0.01), TopicPartition("orders", 0)
-    whole = FetchResponse([TopicFetched("orders", None, [PartitionFetched(0, high_watermark=9)])], session_id=77)
-    requests = answering(port, [whole, FetchResponse([]), whole], monkeypatch)
-    await port.fetch(1, {key: part(key, 5)})
-    await eventually(lambda: len(requests) == 2)
-    await port.fetch(1, {key: part(key, 5)}, changed=())
-    assert [(one.session_id, one.session_epoch, len(one.topics)) for one in requests] == [
-        (0, 0, 1),
-        (77, -1, 0),
-        (0, 0, 1),
-    ]
-    await port.close()
-    assert len(requests) == 3

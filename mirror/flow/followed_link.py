@@ -27,12 +27,6 @@ from wire.rules.links import SyncPolicy, sync_policy
 ROWS_A_SLICE: Final = 100
 SLICE_PAUSE_S: Final = 0.02
 """The pause (s) after ROWS_A_SLICE flows: the mirror takes a third of a core at most."""
-WRITERS_FIRST_S: Final = 2.0
-WRITERS_FIRST_EACH_S: Final = 0.0002
-"""The longest pause (s) before the flows of a site that has just become passive begin, and the
-pause for each of them: a mirror that begins with thousands of partitions takes a whole core, and
-the writers that have waited for the move come first.
-"""
 
 _state_change = state_change_logger()
 
@@ -71,9 +65,6 @@ class FollowedLink:
         self._left: deque[TopicPartition] = deque()
         self._left_turn = LinkTurned(role=LinkRole.TURNED, reason="")
         self._has_some_left = asyncio.Event()
-        # Before the first of them, and whether `on_turned` is due after that.
-        self._pause_s = 0.0
-        self._is_call_due = False
 
     @property
     def is_resting(self) -> bool:
@@ -96,11 +87,6 @@ class FollowedLink:
         """
         while True:
             await self._has_some_left.wait()
-            pause_s, self._pause_s = self._pause_s, 0.0
-            await asyncio.sleep(pause_s)
-            if self._is_call_due:
-                self._is_call_due = False
-                self._on_turned()
             with self._board.lines_together():
                 for _ in range(min(ROWS_A_SLICE, len(self._left))):
                     self._submit(self._left.popleft(), self._left_turn)
@@ -125,11 +111,7 @@ class FollowedLink:
             _state_change.info(found.reason, link=found.name, epoch=found.epoch, role=found.role.value)
         self._link.update(found)
         self._turn(found.role, found.reason)
-        if found.role is known.role:
-            return
-        # The topics of both sites are compared then, which takes as long as the first flows.
-        self._is_call_due = self._pause_s > 0
-        if not self._is_call_due:
+        if found.role is not known.role:
             self._on_turned()
 
     def _lose(self, reason: str) -> None:
@@ -140,7 +122,7 @@ class FollowedLink:
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:
-        turn, self._pause_s = LinkTurned(role=role, reason=reason), 0.0
+        turn = LinkTurned(role=role, reason=reason)
         if role is LinkRole.TURNED:
             self._turn_later(self._board.rows_to_turn(role), turn)
             return
@@ -153,7 +135,6 @@ class FollowedLink:
                 self._submit(key, turn)
         if is_patient and not self._left:
             self._turn_later(self._board.promoted_rows(), turn)
-            self._pause_s = min(WRITERS_FIRST_S, WRITERS_FIRST_EACH_S * len(self._left))
 
     def _are_writers_waiting(self) -> bool:
         """True on a sync link: the source acknowledges what the mirror has copied."""

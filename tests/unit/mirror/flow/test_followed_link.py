@@ -132,37 +132,3 @@ async def test_a_fence_reaches_flows_that_have_not_yet_begun(board: FlowBoard, f
     assert board.row(LAST).facts.state is FlowState.PROMOTED
     following._apply(view("a", epoch=3, phase=LinkPhase.FENCED))
     assert board.row(LAST).facts.state is not FlowState.PROMOTED
-
-
-@pytest.mark.parametrize(
-    ("sync", "phase", "at_once"),
-    [(False, LinkPhase.MIRRORING, False), (True, LinkPhase.MIRRORING, True), (False, LinkPhase.FENCED, True)],
-    ids=["writers first", "writers wait for the mirror", "fenced"],
-)
-async def test_writers_that_waited_for_a_move_come_before_the_mirror(
-    board: FlowBoard, *, sync: bool, phase: LinkPhase.ValueType, at_once: bool
-) -> None:
-    """The mirror compares all topics and begins all flows then, which takes a core."""
-    waiting: list[int] = []
-
-    async def read() -> LinkView:
-        raise AssertionError("nothing is read")
-
-    following = FollowedLink(
-        board,
-        KnownLink(view("a", epoch=1)),
-        read=read,
-        interval_ms=1,
-        on_turned=lambda: waiting.append(len(board.promoted_rows())),
-        on_moved=lambda _: None,
-    )
-    following._apply(view("b", epoch=2))
-    assert len(waiting) == 1
-    async with turned_slowly(following):
-        await eventually(lambda: len(board.promoted_rows()) == len(KEYS))
-        del waiting[:]
-        for _ in range(2):
-            following._apply(view("a", epoch=3, sync=sync, phase=phase))
-            assert len(waiting) == at_once
-        await eventually(lambda: not board.promoted_rows())
-    assert waiting == [0 if at_once else len(KEYS)]

@@ -53,6 +53,8 @@ class EqualityWatch:
         self._own_address = own_address
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
+        self._seen: dict[str, int] = {}
+        """The epoch of each link at the last look."""
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -90,7 +92,8 @@ class EqualityWatch:
 
     async def look(self) -> None:
         """Compare, one after the other, the links for which this site is active, if this agent is
-        the comparing one.
+        the comparing one, unless the link's epoch has changed since the last look: a comparison
+        asks for digests of every partition at both sites, and clients that move need the brokers.
         """
         facts = self._cache.facts
         links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
@@ -99,11 +102,14 @@ class EqualityWatch:
             for name, record in links.items()
             if record.active_site == self._site and record.phase == LinkPhase.MIRRORING
         }
+        before, self._seen = self._seen, {name: record.epoch for name, record in links.items()}
         # When a link comes back to this agent, its state is read from ZooKeeper: another agent may
         # have continued the proof.
         self._watched = {name: one for name, one in self._watched.items() if name in ours}
-        for record in ours.values():
-            await self._compare(record)
+        for name, record in ours.items():
+            # a link that this agent did not know may not have moved at all
+            if before.get(name, record.epoch) == record.epoch:
+                await self._compare(record)
 
     async def _compare(self, record: LinkRecord) -> None:
         try:

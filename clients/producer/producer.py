@@ -3,9 +3,9 @@ leader, retries with metadata refresh.
 
 `send` puts a record into the queue (waiting or refusing by `enqueue_timeout_ms`) and returns a
 future of its partition and offset; futures of one partition are resolved in the order of their
-sends. Records are encoded there and are bytes from then on; `send_batch` takes whole batches. One
-batch of a partition is in flight at a time, so a retry never reorders. With idempotence the broker
-recognises a batch that is sent again after a lost answer.
+sends. Records are encoded there and are bytes from then on. One batch of a partition is in flight
+at a time, so a retry never reorders. With idempotence the broker recognises a batch that is sent
+again after a lost answer.
 
 A record fails when the broker refuses it with a final error, or when it has not been acknowledged
 for `delivery_timeout_ms`. With `is_aborting_on_failure` (the classic mirror's
@@ -165,20 +165,6 @@ class Producer:
         number of bytes in smaller batches (KIP-794).
         """
         self._choice.note_appended(record, is_batch_full=is_batch_full)
-
-    async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
-        """Queue a whole batch unchanged; with idempotence the producer's identity is written into
-        it and its checksum renewed.
-        """
-        await self._topics.look_up(topic)
-        await self._take_room(len(batch))
-        token = RecordToken()
-        self.counts.sent += 1
-        self._accumulator.add_raw(
-            (topic, partition), batch, token, queued_bytes=len(batch), now_ms=self._clock.monotonic_ms()
-        )
-        self._wake.set()
-        return token.outcome
 
     async def flush(self) -> None:
         """Send the queued records without waiting for more, and wait until the outcome of each is

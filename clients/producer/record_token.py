@@ -1,4 +1,4 @@
-"""The caller's handle for a record or a raw batch: a future of its partition and offset."""
+"""The caller's handle for a record: a future of its partition and offset."""
 
 from __future__ import annotations
 

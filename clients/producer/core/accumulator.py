@@ -24,7 +24,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
-from wire.batches.record_batch import HEADER_SIZE, Compression, encode_header, read_header
+from wire.batches.record_batch import HEADER_SIZE, Compression
 from wire.batches.records import Record, decode_records, encode_record, seal_batch
 from wire.protocol.ids import NO_PRODUCER_ID, NO_SEQUENCE, PartitionKey
 
@@ -56,7 +56,6 @@ class Outgoing(Struct, Generic[TokenT], kw_only=True):
     size_bytes: int = HEADER_SIZE
     queued_bytes: int = 0
     is_closed: bool = False
-    is_raw: bool = False
     identity: ProducerIdentity = NO_IDENTITY
     base_sequence: int = NO_SEQUENCE
     attempts: int = 0
@@ -66,34 +65,22 @@ class Outgoing(Struct, Generic[TokenT], kw_only=True):
     sealed: bytes = b""
 
     def seal(self, compression: Compression) -> bytes:
-        """The bytes for the wire, the same for every attempt; a raw batch keeps its own codec."""
+        """The bytes for the wire, the same for every attempt."""
         # sealed once: with other bytes or another sequence, a retry would be a second batch to the
         # broker
         if not self.sealed:
-            identity = self.identity
-            if self.is_raw:
-                (raw,) = self.parts
-                self.sealed = _stamped(raw, identity, self.base_sequence) if identity != NO_IDENTITY else raw
-            else:
-                self.sealed = seal_batch(
-                    b"".join(self.parts),
-                    record_count=self.record_count,
-                    base_timestamp=self.base_timestamp,
-                    max_timestamp=self.max_timestamp,
-                    compression=compression,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                    base_sequence=self.base_sequence,
-                )
+            self.sealed = seal_batch(
+                b"".join(self.parts),
+                record_count=self.record_count,
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                compression=compression,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                base_sequence=self.base_sequence,
+            )
             self.parts.clear()
         return self.sealed
-
-
-def _stamped(raw: bytes, identity: ProducerIdentity, base_sequence: int) -> bytes:
-    header = read_header(raw)._replace(
-        producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=base_sequence
-    )
-    return encode_header(header, memoryview(raw)[HEADER_SIZE:]) + raw[HEADER_SIZE:]
 
 
 class Appended(NamedTuple):
@@ -152,22 +139,6 @@ class Accumulator(Generic[TokenT]):
         batch.is_closed = batch.record_count >= self._batch_records_max or batch.size_bytes >= self._bytes_max(place)
         return Appended(is_new or batch.is_closed, batch.is_closed)
 
-    def add_raw(self, place: PartitionKey, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
-        """Add a whole batch (bytes with magic 2), which is sent unchanged except for the producer's
-        identity.
-        """
-        lane = self._lanes.setdefault(place, _Lane())
-        # the raw batch must stay behind the records that were added before it
-        if lane.waiting:
-            lane.waiting[-1].is_closed = True
-        batch = self._open(lane, place, 0, now_ms)
-        batch.parts.append(raw)
-        batch.tokens.append(token)
-        batch.record_count = read_header(raw).record_count
-        batch.size_bytes = len(raw)
-        batch.queued_bytes = queued_bytes
-        batch.is_closed = batch.is_raw = True
-
     def ready(self, now_ms: float) -> Iterator[Outgoing[TokenT]]:
         """The head of every partition that may be sent now."""
         for lane in self._lanes.values():
@@ -210,7 +181,7 @@ class Accumulator(Generic[TokenT]):
         the log.
         """
         # a doubtful batch may be in the log: its halves would be written a second time
-        if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
+        if batch.record_count < 2 or batch.is_doubtful:
             return False
         records = list(decode_records(batch.sealed))
         middle = len(records) // 2

@@ -17,8 +17,7 @@ from clients.producer.producer_options import ProducerClosed, ProducerOptions, P
 from tests.support.clients.scripted_cluster import METADATA, PRODUCE, ScriptedCluster
 from tests.support.clients.scripted_producer_runs import numbered, producing, values
 from tests.support.eventually import eventually
-from wire.batches.record_batch import LOG_OVERHEAD, read_header
-from wire.batches.records import Record, encode_batch
+from wire.batches.record_batch import read_header
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
 
@@ -170,10 +169,3 @@ async def test_acks_0_sends_without_waiting_for_an_answer() -> None:
     async with ScriptedCluster() as cluster, producing(cluster, acks=0, is_idempotent=False) as producer:
         assert (await (await producer.send(numbered(1)))).offset == -1
         await eventually(lambda: values(cluster) == [b"1"])
-
-
-async def test_whole_batches_pass_unopened() -> None:
-    raw = encode_batch([Record(b"k", b"%d" % number, 5) for number in range(10)])
-    async with ScriptedCluster() as cluster, producing(cluster, is_idempotent=False) as producer:
-        await (await producer.send_batch("t", 0, raw))
-        assert cluster.logs[0].batches[0][LOG_OVERHEAD + 4 :] == raw[LOG_OVERHEAD + 4 :]

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 
 from clients.producer.core.accumulator import NO_IDENTITY, Accumulator, ProducerIdentity
 from clients.producer.core.deliveries import Sequences, Verdict, judge
-from wire.batches.record_batch import Compression, read_header, verify_crc
-from wire.batches.records import Record, decode_records, encode_batch
+from wire.batches.record_batch import Compression
+from wire.batches.records import Record, decode_records
 
 PLACE = ("t", 0)
 
@@ -76,25 +76,6 @@ def test_a_batch_that_has_waited_too_long_expires_but_not_one_in_flight() -> Non
     assert accumulator.tokens() == list(range(10))
     assert accumulator.drop_all() == [first]
     assert accumulator.is_empty
-
-
-def test_a_raw_batch_is_sent_as_it_is_but_for_the_producers_identity() -> None:
-    raw = encode_batch([Record(b"k", b"v" * 500)] * 3, compression=Compression.LZ4)
-    accumulator = filled(1)
-    accumulator.add_raw(PLACE, raw, 1, queued_bytes=len(raw), now_ms=0)
-    sequences = Sequences()
-    sequences.renew(ProducerIdentity(7, 0))
-    sealed = []
-    for _ in range(2):
-        (batch,) = accumulator.ready(0)
-        sequences.stamp(batch)
-        accumulator.begin(batch)
-        accumulator.finish(batch)
-        sealed.append(batch.seal(Compression.NONE))
-    header = read_header(sealed[1])
-    assert (header.producer_id, header.base_sequence, header.compression) == (7, 1, Compression.LZ4)
-    assert verify_crc(sealed[1], 0, header)
-    assert list(decode_records(sealed[1])) == list(decode_records(raw))
 
 
 def test_a_batch_keeps_its_sequence_for_all_attempts_and_the_next_continues_it() -> None:

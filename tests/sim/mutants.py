@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from broker.handlers.records.waiting_produce import WaitingProduce
 from broker.log.core.leader_epochs import EpochEnd
-from broker.metadata.core.topic_images import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.replication import assigned_replicas
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
@@ -93,6 +93,10 @@ def _truncates_at_each_new_leader(changes: Original) -> Any:
         def change_many(self, _topic: str, _partitions: Any, *, first: int, **_: Any) -> int:
             self.position = first
             return first
+
+        def are_hosted(self, topic: TopicImage, *, node_id: int) -> bool:
+            found: bool = self._changes.are_hosted(topic, node_id=node_id)
+            return found
 
         def change(self, hosted: HostedPartition, partition: PartitionImage, topic: Any, *, now_ms: float) -> None:
             former = hosted.state.leader_epoch

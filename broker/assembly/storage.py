@@ -137,8 +137,8 @@ def _log_recovery(reports: list[RecoveryReport]) -> None:
                 kept_bytes=tail.kept_bytes,
                 reason=tail.reason,
             )
-        if report.dropped or report.notes:
-            log.warning("log recovered", report=str(report))
+        if report.notes:
+            log.warning("log recovered", directory=report.directory, notes=list(report.notes))
     checked = [report for report in reports if not report.is_clean]
     if checked:
         log.warning(

@@ -189,10 +189,10 @@ class _Loading:
         )
 
     def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
-        """Start an empty log: the remaining segments lie below the log's start, left by a deletion
-        when the newest segment was lost.
-        """
-        self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}", are_deleted=True)
+        """Start an empty log: a deletion left these segments when the newest one was lost."""
+        below = f"it lies below the log start offset {log_start_offset}"
+        self.progress.notes += [f"{one.path} is removed: {below}" for one in segments]
+        self._remove_from(segments, 0)
         self._restore_producers([], 0)
         self.epochs.clear()
         return [create_segment(self.directory, log_start_offset, self.descriptors, self.config, now_ms=self.now_ms)]
@@ -302,15 +302,13 @@ class _Loading:
             # a hole wider than a segment can span was left by a roll; a smaller one means lost
             # batches, except in a log that Apache Kafka compacted
             if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not may_have_gap):
-                reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
-                return self._drop_from(segments, index, reason)
+                return self._drop_from(segments, index, f"begins at {segment.base_offset}, expected was {expected}")
             check = self._recover_segment(segment, replay, is_last=segment is segments[-1])
             expected = segment.next_offset
             # zeros are harmless unless batches of the segment are missing
             may_have_gap = self.config.is_compacted and not check.fault
             if check.fault and not check.has_zeros_left:
-                reason = f"the segment before it was truncated at offset {expected}"
-                return self._drop_from(segments, index + 1, reason)
+                return self._drop_from(segments, index + 1, f"the one before was truncated at offset {expected}")
             if index + 1 < len(segments):
                 self._save_producers(segments[index + 1].base_offset, replay)
         return segments
@@ -385,11 +383,13 @@ class _Loading:
                 if aborted is not None:
                     segment.transactions.append(aborted)
 
-    def _drop_from(
-        self, segments: list[Segment], first: int, reason: str, *, are_deleted: bool = False
-    ) -> list[Segment]:
+    def _drop_from(self, segments: list[Segment], first: int, reason: str) -> list[Segment]:
         for segment in segments[first:]:
-            self.dropped.add_segment(segment, reason, None if are_deleted else self.last_epoch)
+            self.dropped.add_segment(segment, reason, self.last_epoch)
+        return self._remove_from(segments, first)
+
+    def _remove_from(self, segments: list[Segment], first: int) -> list[Segment]:
+        for segment in segments[first:]:
             segment.give_up()
             segment.rename_for_removal()
         if segments[first:]:

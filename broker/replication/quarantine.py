@@ -284,7 +284,7 @@ class Quarantine:
                     end_offset=end_offset,
                     size_bytes=one.size_bytes,
                     at_ms=one.modified_ms,
-                    reason="the leader that the log follows has another history, or they were behind a damaged batch after a crash",
+                    reason="the leader that the log follows has another history, or a crash damaged a batch before these",
                 )
             )
         return found

@@ -39,18 +39,16 @@ class DroppedBatches:
         tail = DroppedTail(path, check.next_offset, size_bytes - check.valid_bytes, check.fault, kept)
         self.tails.append(tail)
 
-    def add_segment(self, segment: Segment, reason: str, from_epoch: int | None) -> None:
-        """A whole segment, whose file still has its name. With `from_epoch` its batches from this
-        leader epoch on are kept.
+    def add_segment(self, segment: Segment, reason: str, from_epoch: int) -> None:
+        """A whole segment, whose file still has its name; its batches from this leader epoch on are
+        kept.
         """
-        kept = 0
-        if from_epoch is not None:
-            descriptor = segment.file.acquire()
-            try:
-                place = (0, segment.size_bytes)
-                kept = self._keep(descriptor, segment.path, place, segment.base_offset, from_epoch)
-            finally:
-                segment.file.release()
+        descriptor = segment.file.acquire()
+        try:
+            place = (0, segment.size_bytes)
+            kept = self._keep(descriptor, segment.path, place, segment.base_offset, from_epoch)
+        finally:
+            segment.file.release()
         self.tails.append(DroppedTail(segment.path, segment.base_offset, segment.size_bytes, reason, kept))
 
     def _keep(self, descriptor: int, path: str, place: tuple[int, int], from_offset: int, from_epoch: int) -> int:

@@ -2,7 +2,8 @@
 
 A reader of a log ends at the first damaged batch: it cannot trust the length there. Later batches
 may still be whole, because a disk loses single pages. They are recognised here by their headers and
-checksums at any position.
+checksums at any position. A whole batch inside the value of a record cannot be distinguished from
+one of the log.
 
 Callers: dropped_batches.py and kept_batches.py.
 """
@@ -26,6 +27,10 @@ _ATTRIBUTES_MAX: Final = 0x7F
 _RECORD_BYTES_MIN: Final = 7
 """The smallest record that is not compressed."""
 _CODEC_MASK: Final = 0x07
+_CHECKS_MAX: Final = 8
+"""Wrong headers are checked until their batches have this multiple of the searched bytes: values of
+a client may contain thousands of headers that claim all the bytes behind them.
+"""
 
 
 def sound_batches(
@@ -33,9 +38,10 @@ def sound_batches(
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """Headers and bytes of the sound batches between these positions of a file. Their offsets and
     leader epochs go up, and begin at `from_offset` and `from_epoch`: lower ones are truncated bytes
-    that a crash brought back.
+    that a crash brought back. Ends early after too many wrong headers.
     """
     position, window, window_start = start, b"", start
+    checks_left_bytes = _CHECKS_MAX * (end - start)
     while position + HEADER_SIZE <= end:
         if position + HEADER_SIZE > window_start + len(window):
             window_start = position
@@ -53,20 +59,32 @@ def sound_batches(
         at = position - window_start
         header = read_header(window, at)
         if _is_plausible(header, end - position, from_offset, from_epoch):
-            content = window[at : at + header.size_bytes]
-            if len(content) < header.size_bytes:
-                content = _read(disk, descriptor, path, position, header.size_bytes)
-            if crc32c(content[_CRC_START:]) == header.crc:
-                yield header, content
+            size = header.size_bytes
+            content = window[at : at + size] if at + size <= len(window) else b""
+            crc = crc32c(content[_CRC_START:]) if content else _checksum(disk, descriptor, path, position, size)
+            if crc == header.crc:
+                yield header, content or _read(disk, descriptor, path, position, size)
                 from_offset, from_epoch = header.next_offset, header.partition_leader_epoch
-                position += header.size_bytes
+                position += size
                 continue
+            checks_left_bytes -= size
+            if checks_left_bytes < 0:
+                return
         position += 1
 
 
 def _read(disk: Disk, descriptor: int, path: str, position: int, size_bytes: int) -> bytes:
     with storage_errors("reading", path):
         return disk.pread(descriptor, size_bytes, position)
+
+
+def _checksum(disk: Disk, descriptor: int, path: str, position: int, size_bytes: int) -> int:
+    """The checksum of a batch that is larger than a window, if it is one at all."""
+    at, end, crc = position + _CRC_START, position + size_bytes, 0
+    while at < end and (piece := _read(disk, descriptor, path, at, min(_WINDOW_BYTES, end - at))):
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    return crc
 
 
 def _is_plausible(header: BatchHeader, room_bytes: int, from_offset: int, from_epoch: int) -> bool:

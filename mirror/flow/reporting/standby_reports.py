@@ -2,13 +2,12 @@
 target lacks beyond their retention, and on a sync link its producers and consumers wait for the
 target.
 
-All partitions are reported every few seconds, a part of them with each request, and one request for
-each broker at a time. On sync
-links, a report also follows at once when the target has acknowledged more of a partition, or when
-the flow begins again, for instance under a new leader at the source. In between, each broker of the
-source is asked whether it needs the reports of all partitions: only the broker knows that a hold
-has begun anew, by a new permit or policy. Ten thousand idle partitions of a sync link therefore
-cost one empty request for each interval.
+All partitions are reported every five to ten seconds. A request names at most five hundred of them,
+and each broker gets one request at a time. On sync links, a report also follows at once when the
+target has acknowledged more of a partition, or when the flow begins again, for instance under a new
+leader at the source. In between, each broker of the source is asked whether it needs the reports of
+all partitions: only the broker knows that a hold has begun anew, by a new permit or policy. Ten
+thousand idle partitions of a sync link therefore cost one empty request for each interval.
 
 A partition is not reported until its history is proven to be that of the source's current leader:
 the log of a partition that was FAULTED before its pause may end elsewhere. Two histories of one

@@ -72,3 +72,12 @@ def test_recovery_goes_on_where_nothing_can_be_kept(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", truncated_bytes_kept_max=ROOM)
     assert log.log_end_offset == 2
     assert "could not be kept" in log.recovery.notes[-1]
+
+
+def test_segments_that_a_deletion_left_are_no_loss(tmp_path: Path) -> None:
+    crashed(tmp_path / "t-0", damaged=8)
+    log = open_log(tmp_path / "t-0", truncated_bytes_kept_max=ROOM, log_start_offset=20)
+    assert log.log_start_offset == log.log_end_offset == 20
+    assert log.recovery.dropped == ()
+    assert "lies below the log start offset 20" in log.recovery.notes[-1]
+    assert os.listdir(tmp_path) == ["t-0"]

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from broker.log.dropped import sound_batches as module
 from broker.log.dropped.sound_batches import sound_batches
 from runtime.disk import RealDisk
 from tests.support.disks.log_batches import batch
+from wire.batches.record_batch import LOG_OVERHEAD, encode_header, read_header
 
 NOISE = bytes([2, 0, 7, 2]) * 50
 
@@ -44,3 +46,27 @@ def test_batches_between_damaged_bytes_are_found_at_any_position(
 def test_bytes_of_an_earlier_leader_epoch_are_not_taken(tmp_path: Path) -> None:
     content = batch([b"v"], base_offset=5, leader_epoch=3) + batch([b"v"], base_offset=6, leader_epoch=4)
     assert found(tmp_path / "f", content, from_epoch=4) == [6]
+
+
+def test_headers_inside_of_values_cost_a_bounded_number_of_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may write thousands of headers that claim all bytes behind them."""
+    checked: list[int] = []
+
+    def counted(content: bytes, crc: int = 0) -> int:
+        checked.append(len(content))
+        return crc32c(content, crc)
+
+    monkeypatch.setattr(module, "crc32c", counted)
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 1_000)
+    count = 1_000
+    header = read_header(batch([b"v"]))
+    claims = [
+        encode_header(header._replace(batch_length=61 * (count - number) - LOG_OVERHEAD), b"")
+        for number in range(count)
+    ]
+    content = b"".join(claims)
+    assert found(tmp_path / "f", content) == []
+    assert sum(checked) < (module._CHECKS_MAX + 1) * len(content)
+    assert max(checked) <= 1_000

@@ -12,115 +12,24 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.dispatch import Dispatcher
-from broker.groups.group_routing import ImageRouting
 from broker.handlers.records.produce_responses import answer
-from broker.handlers.registry import EntityHandler, load_handlers
-from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.metadata.core.cluster_image import LinkRole
 from broker.metadata.core.image_updates import apply_batch
-from broker.metrics import BrokerMetrics
-from broker.site.control_service import BrokerControlService
 from runtime.clock import SystemClock
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory.no_authorizer import NO_AUTHORIZER
+from tests.support.memory.leased_site import CONTEXT, Home, NoReplicas, leased, topic
 from wire.control.broker_pb2 import ConfirmLinkRequest, ControlBatch
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.messages.produce_codec import (
     API_KEY,
     PartitionProduced,
     TopicProduced,
     parse_produce_response,
 )
-from wire.protocol.streams.frames import RequestHeader, VersionRange
+from wire.protocol.streams.frames import RequestHeader
 
-CONTEXT: Any = None
-OWN = 1
-END_TXN = 26
 VERSION = 9
-
-
-class NoReplicas:
-    """The replicas of a broker without partitions; they take every image."""
-
-    def __init__(self) -> None:
-        self.assigned = self.standbys = self
-
-    async def apply(self, *_: object) -> list[object]:
-        """Finds no hosted partition."""
-        return []
-
-    def is_behind(self, *_: object) -> bool:
-        """No request waits."""
-        return False
-
-    def wants_mark(self, *_: object) -> bool:
-        """No request waits."""
-        return False
-
-    def mark_out_of_sync(self, *_: object, is_marked: bool) -> None:
-        """Nothing to mark."""
-
-
-def leased(
-    *,
-    name: str = "a-b",
-    epoch: int = 1,
-    active: str = "a",
-    phase: LinkPhase = LinkPhase.MIRRORING,
-    topics: tuple[str, ...] = ("orders",),
-    lease_ms: int = 1_000,
-) -> Any:
-    return LinkRecord(
-        name=name,
-        source_site="a",
-        target_site="b",
-        mode="exact",
-        epoch=epoch,
-        active_site=active,
-        phase=phase,
-        is_routed=True,
-        topic_whitelist=topics,
-        group_whitelist=["billing"],
-        lease_ms=lease_ms,
-    )
-
-
-def topic(name: str, letter: bytes) -> TopicInfo:
-    states = [PartitionState(partition=0, leader=OWN, replicas=[OWN], isr=[OWN])]
-    return TopicInfo(name=name, topic_id=letter * 16, partitions=states)
-
-
-def with_link(image: ClusterImage, record: LinkRecord) -> ClusterImage:
-    topics = [topic("orders", b"o"), topic("home", b"h")]
-    return apply_batch(image, ControlBatch(is_full=True, controller_epoch=1, topics=topics, links=[record]))
-
-
-class Home:
-    """A broker's image and its control service."""
-
-    def __init__(self, clock: Any, record: LinkRecord | None = None, *, replicas: NoReplicas | None = None) -> None:
-        self.clock = clock
-        self.cluster = Cluster(with_link(ClusterImage(site="a", node_id=OWN), record or leased()))
-        parts: Any = (OWN, self.cluster, replicas or NoReplicas())
-        self.service = BrokerControlService(
-            *parts, broker_epoch=lambda: 1, describe_groups=NotImplemented, handover=NotImplemented, clock=clock
-        )
-
-    async def confirm(self, *, epoch: int = 1, permit_until_ms: float = 0) -> bool:
-        """Confirms the link, as the site agent asks for it."""
-        request = ConfirmLinkRequest(link="a-b", epoch=epoch, permit_until_ms=int(permit_until_ms))
-        return bool((await self.service.ConfirmLink(request, CONTEXT)).is_confirmed)
-
-    @property
-    def role(self) -> LinkRole:
-        """The role of this site for the link's topics."""
-        return self.cluster.image.role_of_topic("orders")
-
-    def replace_link(self, record: LinkRecord) -> None:
-        """The controller sends another record."""
-        self.cluster.replace(with_link(self.cluster.image, record))
 
 
 async def test_under_a_lease_a_confirmation_without_a_permit_confirms_nothing() -> None:
@@ -373,66 +282,3 @@ async def test_appended_records_are_acknowledged_under_a_fence_and_not_under_ano
     home.replace_link(record)
     assert answered(home)["orders"] == int(code)
     await home.service.stop()
-
-
-async def test_a_coordinator_acknowledges_nothing_of_the_links_groups_after_the_lease() -> None:
-    home = Home(ManualClock())
-    await home.confirm(permit_until_ms=500)
-    routing = ImageRouting(lambda: home.cluster.image, home.cluster.permits, home.clock)
-    assert (routing.may_acknowledge("billing"), routing.may_acknowledge("other")) == (True, True)
-    home.clock.advance(500)
-    assert (routing.may_acknowledge("billing"), routing.may_acknowledge("other")) == (False, True)
-    image, permits = home.cluster.image, home.cluster.permits
-    assert not permits.may_end_transactions(image, now_ms=home.clock.monotonic_ms())
-    await asyncio.sleep(0)
-    await home.service.stop()
-
-
-async def test_the_end_of_a_transaction_that_waits_leaves_only_while_the_permit_is_valid() -> None:
-    home = Home(ManualClock())
-    handler = load_handlers()[END_TXN]
-    doors: Any = SimpleNamespace(cluster=home.cluster, clock=home.clock)
-    ended, refused = (SimpleNamespace(error_code=code) for code in (ErrorCode.none, ErrorCode.producer_fenced))
-    await home.confirm(permit_until_ms=500)
-    assert handler.may_be_sent(ended, doors)
-    home.clock.advance(500)
-    assert (handler.may_be_sent(ended, doors), handler.may_be_sent(refused, doors)) == (False, True)
-    await home.service.stop()
-
-
-async def test_nothing_of_groups_and_transactions_is_acknowledged_after_another_site_became_active() -> None:
-    home = Home(ManualClock())
-    await home.confirm(permit_until_ms=500)
-    routing = ImageRouting(lambda: home.cluster.image, home.cluster.permits, home.clock)
-    home.replace_link(leased(epoch=2, active="b"))
-    assert (routing.may_acknowledge("billing"), routing.may_acknowledge("other")) == (False, True)
-    assert not home.cluster.permits.may_end_transactions(home.cluster.image, now_ms=home.clock.monotonic_ms())
-    await home.service.stop()
-
-
-async def test_the_broker_asks_the_handler_again_before_the_response_leaves() -> None:
-    may_leave, checks, replies = [True], [], []
-    quotas: Any = SimpleNamespace()
-    handler = EntityHandler(VersionRange(0, 0), "doors", handled, lambda response, doors: may_leave[0])
-    metrics, authorizer = BrokerMetrics(), NO_AUTHORIZER
-    dispatcher = Dispatcher(
-        {END_TXN: handler}, authorizer=authorizer, quotas=quotas, metrics=metrics, clock=SystemClock()
-    )
-    exchange: Any = SimpleNamespace(
-        context=SimpleNamespace(api_key=END_TXN),
-        header=SimpleNamespace(api_key=END_TXN),
-        handled_by=lambda handling: handling,
-        check_before_send=checks.append,
-        reply=replies.append,
-    )
-    await dispatcher._run(exchange, handler, "request")
-    (check,) = checks
-    assert replies == ["response"]
-    assert check()
-    may_leave[0] = False
-    assert not check()
-
-
-async def handled(request: Any, _context: Any, doors: Any) -> Any:
-    assert (request, doors) == ("request", "doors")
-    return "response"
